@@ -7,7 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bench.api import AttackerKnowledge, Reference, Target
+from bench.api import AttackerKnowledge, MembershipAttack, Reference, Target
+from bench.testing import context
 
 
 class Table(nn.Module):
@@ -49,6 +50,20 @@ def world(known: Tensor, members: Tensor, population: int = 0) -> AttackerKnowle
     labels = torch.zeros(n, dtype=torch.int64)
     others = (cards(population, n), torch.zeros(population, dtype=torch.int64))
     return AttackerKnowledge(cards(n), labels, lambda: others, references)
+
+
+def knows(x: Tensor, y: Tensor, outside: tuple[Tensor, Tensor] | None = None) -> AttackerKnowledge:
+    """Return suspects with labels and a population, without references."""
+    return AttackerKnowledge(x, y, lambda: outside or (x[:1], y[:1]), no_references)
+
+
+def no_references(count: int, kind: str) -> list[Reference]:
+    raise AssertionError("the attack uses no references")
+
+
+def infer(attack: MembershipAttack, phi: Tensor, known: Tensor, members: Tensor, population: int = 0) -> Tensor:
+    """Return the scores of an attack in a `world`, on a target with confidences `phi`."""
+    return attack.infer(table(binary(phi)), world(known, members, population), context()).scores
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

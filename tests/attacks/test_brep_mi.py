@@ -1,34 +1,21 @@
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from inversion_made import SHAPE, TINY_GAN, tracked
+from inversion_made import target as target_of
 from torch import Tensor, nn
 
 from attacks.brep_mi import BrepMi, on_sphere, repulsion
 from bench.api import Context, Target
 from bench.testing import context
 
-SHAPE = (1, 8, 8)
-LATENT = 6
-TINY: dict[str, Any] = {
-    "gan_steps": 2,
-    "gan_batch": 4,
-    "latent": LATENT,
-    "width": 2,
-    "sphere_points": 8,
-    "patience": 5,
-    "query_cap": 200,
-    "start_batch": 16,
-    "start_cap": 64,
-    "draws": 2,
-    "images_per_class": 3,
-}
+LATENT = TINY_GAN["latent"]
+TINY = TINY_GAN | {"sphere_points": 8, "patience": 5, "query_cap": 200, "start_batch": 16, "start_cap": 64}
 
 
 class Signs(nn.Module):
@@ -45,8 +32,6 @@ class Constant(nn.Module):
 
 
 class Sigmoids(nn.Module):
-    """A stub generator: its first pixels are the sigmoids of z."""
-
     def forward(self, z: Tensor) -> Tensor:
         return nn.functional.pad(z.sigmoid(), (0, 64 - z.shape[1])).view(-1, *SHAPE)
 
@@ -83,7 +68,7 @@ def search(ask: Asked, z: Tensor, active: Tensor | None = None, **changes: Any) 
 
 
 def run(model: nn.Module, ctx: Context | None = None, **changes: Any) -> tuple[Any, Target]:
-    target = Target(model.eval(), "label", SHAPE, 4)
+    target = target_of(model, "label")
     return BrepMi(**{**TINY, **changes}).run(target, torch.rand(16, *SHAPE), ctx or context()), target
 
 
@@ -222,13 +207,7 @@ def test_starts_end_when_complete_or_at_the_cap() -> None:
 @pytest.mark.usefixtures("stub")
 def test_class_without_start_gets_random_images() -> None:
     stages: list[str] = []
-
-    @contextmanager
-    def track(stage: str, total: int) -> Iterator[Any]:
-        stages.append(stage)
-        yield lambda n: None
-
-    result, target = run(Constant(), dataclasses.replace(context(), track=track))
+    result, target = run(Constant(), tracked(context(), stages))
     assert stages == ["BREP-MI: searching (no start for 6 of 8)"]
     assert result.facts == {"without_start": 0.75}
     assert (result.draws * 4 + result.targets).bincount().tolist() == [3] * 8
@@ -255,13 +234,3 @@ def test_result_does_not_depend_on_the_attack_batch(batch: int) -> None:
     torch.testing.assert_close(whole.images, parts.images, rtol=0, atol=1e-5)
     assert one.queries == other.queries
     assert not torch.equal(whole.images, run(Signs(), context(1), radius=0.5)[0].images)
-
-
-@pytest.mark.usefixtures("stub")
-def test_search_moves_deeper_into_the_class() -> None:
-    def depth(**changes: Any) -> Tensor:
-        result = run(Signs(), radius=0.3, images_per_class=8, start_cap=640, **changes)[0]
-        return (result.images.flatten(1)[:, :2] - 0.5).abs().amin(1)
-
-    start, end = depth(patience=1, query_cap=9), depth(patience=30, query_cap=2000)
-    assert end.mean() > start.mean() + 0.08

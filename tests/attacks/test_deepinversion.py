@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
+from inversion_made import SHAPE, Quadrants, tracked
+from inversion_made import target as target_of
 from torch import Tensor, nn
 
 from attacks.deepinversion.deepinversion import DeepInversion, recorded_gaps, statistics_gap, total_variation
@@ -15,7 +14,6 @@ from bench import nets
 from bench.api import AttackResult, Target
 from bench.testing import context
 
-SHAPE = (1, 8, 8)
 NO_AUX = torch.zeros(0, *SHAPE)
 TINY: dict[str, Any] = {"iterations": 4, "draws": 2, "images_per_class": 2, "bn_batch": 8}
 
@@ -35,13 +33,8 @@ class Normed(nn.Module):
         return nn.functional.avg_pool2d(self.norm(x), 4).flatten(1)
 
 
-class Plain(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return 4 * nn.functional.avg_pool2d(x, 4).flatten(1)
-
-
 def attack(model: nn.Module, seed: int = 0, **changes: Any) -> tuple[AttackResult, Target]:
-    target = Target(model.eval(), "weights", SHAPE, 4)
+    target = target_of(model)
     return DeepInversion(**{**TINY, **changes}).run(target, NO_AUX, context(seed)), target
 
 
@@ -146,19 +139,12 @@ def test_jitter_rolls_the_batch_by_up_to_its_pixels() -> None:
 def test_attack_without_batchnorm_uses_the_priors() -> None:
     stages: list[str] = []
 
-    @contextmanager
-    def track(stage: str, total: int) -> Iterator[Any]:
-        stages.append(stage)
-        steps: list[int] = []
-        yield steps.append
-        assert sum(steps) == total
-
     def images(model: nn.Module, **changes: Any) -> Tensor:
-        ctx = dataclasses.replace(context(), track=track)
-        return DeepInversion(**{**TINY, **changes}).run(Target(model.eval(), "weights", SHAPE, 4), NO_AUX, ctx).images
+        attacked = target_of(model)
+        return DeepInversion(**{**TINY, **changes}).run(attacked, NO_AUX, tracked(context(), stages)).images
 
-    assert torch.equal(images(Plain()), images(Plain(), bn_weight=0.0))
-    assert not torch.equal(images(Plain()), images(Plain(), tv_weight=1.0))
+    assert torch.equal(images(Quadrants(4.0)), images(Quadrants(4.0), bn_weight=0.0))
+    assert not torch.equal(images(Quadrants(4.0)), images(Quadrants(4.0), tv_weight=1.0))
     assert not torch.equal(images(Normed()), images(Normed(), bn_weight=0.0))
     assert ["no BatchNorm" in stage for stage in stages] == [True] * 4 + [False] * 2
 
@@ -173,7 +159,7 @@ def test_attack_splits_images_into_balanced_batches() -> None:
 
 
 def test_search_reaches_the_attacked_class() -> None:
-    result, target = attack(Plain(), iterations=80, lr=0.1)
+    result, target = attack(Quadrants(4.0), iterations=80, lr=0.1)
     hit = (target.labels(result.images) == result.targets).float().mean()
-    start, _ = attack(Plain(), iterations=1)
+    start, _ = attack(Quadrants(4.0), iterations=1)
     assert hit == 1 and (target.labels(start.images) == start.targets).float().mean() < 0.8

@@ -8,40 +8,32 @@ from torch import Tensor, nn
 
 from bench.gan import wasserstein
 from bench.gan.training import shuffled_batches
-from bench.gan.wasserstein import (
-    build_gan,
-    critic_loss,
-    fingerprint,
-    generator_loss,
-    gradient_penalty,
-    pack,
-    train_wgan_gp,
-    unpack,
-)
 
 CPU = torch.device("cpu")
 SHAPE = (1, 8, 8)
 
 
 def train(aux: Tensor, seed: int = 0, steps: int = 3, **changes: float) -> dict[str, Tensor]:
-    generator, critic = build_gan(SHAPE, 5, 4, 1, CPU)
+    generator, critic = wasserstein.build_gan(SHAPE, 5, 4, 1, CPU)
     settings = {"batch": 8, "n_critic": 2, "lr": 1e-3, "penalty": 10.0, **changes}
     rng = torch.Generator().manual_seed(seed)
-    train_wgan_gp(aux, generator, critic, steps=steps, betas=(0.5, 0.999), rng=rng, advance=lambda n: None, **settings)
-    return pack(generator=generator, critic=critic)
+    wasserstein.train_wgan_gp(
+        aux, generator, critic, steps=steps, betas=(0.5, 0.999), rng=rng, advance=lambda n: None, **settings
+    )
+    return wasserstein.pack(generator=generator, critic=critic)
 
 
 def test_losses_by_hand() -> None:
     real, fake = torch.tensor([3.0, 5.0]), torch.tensor([1.0, -2.0])
-    assert critic_loss(real, fake) == pytest.approx(-0.5 - 4.0)
-    assert generator_loss(fake) == pytest.approx(0.5)
+    assert wasserstein.critic_loss(real, fake) == pytest.approx(-0.5 - 4.0)
+    assert wasserstein.generator_loss(fake) == pytest.approx(0.5)
 
 
 def test_gradient_penalty_of_linear_critic_by_hand() -> None:
     critic = nn.Sequential(nn.Flatten(), nn.Linear(4, 1), nn.Flatten(0))
     weight = torch.tensor([[1.0, -2.0, 4.0, 2.0]])
     critic[1].weight = nn.Parameter(weight.clone())
-    penalty = gradient_penalty(critic, torch.rand(7, 1, 2, 2), torch.rand(7, 1, 2, 2), torch.rand(7))
+    penalty = wasserstein.gradient_penalty(critic, torch.rand(7, 1, 2, 2), torch.rand(7, 1, 2, 2), torch.rand(7))
     assert penalty.item() == pytest.approx((5 - 1) ** 2)
     penalty.backward()
     torch.testing.assert_close(critic[1].weight.grad, 2 * (5 - 1) * weight / 5)
@@ -59,7 +51,7 @@ def test_gradient_penalty_uses_each_images_own_point() -> None:
     fake[:, 0, 0] = torch.tensor([[0.0, 0.0], [6.0, 8.0]])
     alpha = torch.tensor([0.8, 0.7])
     expected = ((0.8 * 5 - 1) ** 2 + (0.3 * 10 - 1) ** 2) / 2
-    assert gradient_penalty(Square(), real, fake, alpha).item() == pytest.approx(expected)
+    assert wasserstein.gradient_penalty(Square(), real, fake, alpha).item() == pytest.approx(expected)
 
 
 def test_training_steps_are_critic_updates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,9 +64,9 @@ def test_training_steps_are_critic_updates(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(wasserstein, "descend", spy)
     ticks: list[int] = []
-    generator, critic = build_gan(SHAPE, 5, 4, 1, CPU)
+    generator, critic = wasserstein.build_gan(SHAPE, 5, 4, 1, CPU)
     g, d = next(generator.parameters()).numel(), next(critic.parameters()).numel()
-    train_wgan_gp(
+    wasserstein.train_wgan_gp(
         torch.rand(20, *SHAPE), generator, critic, steps=7, batch=8, n_critic=3, lr=1e-3, betas=(0.5, 0.999),
         penalty=10.0, rng=torch.Generator().manual_seed(0), advance=ticks.append,
     )  # fmt: skip
@@ -104,8 +96,8 @@ def test_training_with_few_images_uses_all() -> None:
 def test_training_learns_the_image_distribution() -> None:
     aux = torch.zeros(32, *SHAPE)
     aux[..., :4] = 0.9
-    generator, critic = build_gan(SHAPE, 5, 4, 1, CPU)
-    unpack(train(aux, steps=160, n_critic=2, lr=5e-3), generator=generator, critic=critic)
+    generator, critic = wasserstein.build_gan(SHAPE, 5, 4, 1, CPU)
+    wasserstein.unpack(train(aux, steps=160, n_critic=2, lr=5e-3), generator=generator, critic=critic)
     images = generator(torch.randn(64, 5, generator=torch.Generator().manual_seed(3)))
     assert images[..., :4].mean() > 0.7
     assert images[..., 4:].mean() < 0.3
@@ -125,8 +117,6 @@ class Scaled(nn.Module):
 
 
 class Indifferent(nn.Module):
-    """A critic that finds all images the same."""
-
     def __init__(self) -> None:
         super().__init__()
         self.base = nn.Parameter(torch.tensor(0.0))
@@ -143,7 +133,7 @@ def test_training_with_diversity_reward_by_hand(weight: float | None, moved: flo
         return weight * (images - others).flatten(1).norm(dim=1).mean()
 
     generator, reward = Scaled(), None if weight is None else distance
-    train_wgan_gp(
+    wasserstein.train_wgan_gp(
         torch.rand(8, 1, 2, 2), generator, Indifferent(), steps=1, batch=8, n_critic=1, lr=0.01, betas=(0.5, 0.999),
         penalty=0.0, rng=torch.Generator().manual_seed(0), advance=lambda n: None, diversity=reward,
     )  # type: ignore[arg-type]  # fmt: skip
@@ -160,31 +150,31 @@ def test_shuffled_batches_are_passes_over_the_rows() -> None:
 def test_build_gan_depends_only_on_the_seed() -> None:
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
-    one, same, other = (pack(g=build_gan(SHAPE, 5, 4, seed, CPU)[0]) for seed in (1, 1, 2))
+    one, same, other = (wasserstein.pack(g=wasserstein.build_gan(SHAPE, 5, 4, seed, CPU)[0]) for seed in (1, 1, 2))
     assert torch.equal(torch.random.get_rng_state(), state)
     assert torch.equal(one["g.start.0.weight"], same["g.start.0.weight"])
     assert not torch.equal(one["g.start.0.weight"], other["g.start.0.weight"])
 
 
 def test_pack_and_unpack() -> None:
-    generator, critic = build_gan(SHAPE, 5, 4, 1, CPU)
+    generator, critic = wasserstein.build_gan(SHAPE, 5, 4, 1, CPU)
     generator(torch.randn(6, 5))
-    state = {k: v.clone() for k, v in pack(generator=generator, critic=critic).items()}
-    again, critic_again = build_gan(SHAPE, 5, 4, 2, CPU)
-    unpack(state, generator=again, critic=critic_again)
+    state = {k: v.clone() for k, v in wasserstein.pack(generator=generator, critic=critic).items()}
+    again, critic_again = wasserstein.build_gan(SHAPE, 5, 4, 2, CPU)
+    wasserstein.unpack(state, generator=again, critic=critic_again)
     z, x = torch.randn(3, 5), torch.rand(3, *SHAPE)
     assert torch.equal(again(z), generator.eval()(z))
     assert torch.equal(critic_again(x), critic(x))
     assert not again.training and not any(p.requires_grad for p in again.parameters())
     del state["generator.grow.0.bias"]
     with pytest.raises(RuntimeError, match=r"grow\.0\.bias"):
-        unpack(state, generator=again)
+        wasserstein.unpack(state, generator=again)
 
 
 def test_fingerprint_depends_on_pixels_and_shape() -> None:
     pixels = torch.randint(256, (5, *SHAPE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     images = pixels.float() / 255
-    assert fingerprint(images) == fingerprint(pixels.float() * (1 / 255))
-    assert fingerprint(images) != fingerprint(images.flip(0))
-    assert fingerprint(images) != fingerprint(images.view(5, 1, 4, 16))
-    assert len(fingerprint(images)) * math.log2(16) == 256
+    assert wasserstein.fingerprint(images) == wasserstein.fingerprint(pixels.float() * (1 / 255))
+    assert wasserstein.fingerprint(images) != wasserstein.fingerprint(images.flip(0))
+    assert wasserstein.fingerprint(images) != wasserstein.fingerprint(images.view(5, 1, 4, 16))
+    assert len(wasserstein.fingerprint(images)) * math.log2(16) == 256

@@ -206,13 +206,6 @@ def test_autocast_gives_finite_float32_images(cls: type[Any]) -> None:
     assert found.images.dtype == torch.float32 and found.images.isfinite().all()
 
 
-@pytest.mark.parametrize("cls", [BrepMi, Gmi, KedMi, Lomma, PlgMi, Vmi])
-def test_result_does_not_depend_on_the_batch(cls: type[Any]) -> None:
-    whole, single = (run(smoke(cls, batch=batch), context())[0] for batch in ("200", "1"))
-    torch.testing.assert_close(single.images, whole.images, rtol=0, atol=1e-3)
-    assert torch.equal(single.targets, whole.targets)
-
-
 @pytest.mark.parametrize("cls", [Gmi, Lomma])
 def test_ref_batch_scales_the_steps(cls: type[Any]) -> None:
     one, other = (run(smoke(cls, ref_batch=size), context())[0].images for size in ("5", "24"))

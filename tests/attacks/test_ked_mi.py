@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from inversion_made import Quadrants, SmoothGenerator, quadrant_images
+from inversion_made import SHAPE, TINY_GAN, SmoothGenerator, quadrant_images, target
 from torch import Tensor, nn
 
 from attacks.ked_mi.class_discriminator import ClassDiscriminator, MinibatchDiscrimination
@@ -14,21 +14,8 @@ from bench.api import Target
 from bench.gan.training import descend
 from bench.testing import context
 
-SHAPE = (1, 8, 8)
 AUX = quadrant_images(64)
-TINY: dict[str, Any] = {
-    **KedMi.tiers["smoke"],
-    "n_critic": 2,
-    "gan_steps": 2,
-    "latent": 6,
-    "width": 2,
-    "iterations": 4,
-    "images_per_class": 3,
-}
-
-
-def target(access: Any = "weights") -> Target:
-    return Target(Quadrants().eval(), access, SHAPE, 4)
+TINY: dict[str, Any] = KedMi.tiers["smoke"] | TINY_GAN | {"gan_batch": 8, "n_critic": 2, "iterations": 4}
 
 
 def small_discriminator(seed: int = 0) -> ClassDiscriminator:

@@ -7,22 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from membership_made import knows
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from attacks.label_only import LabelOnly, translations
 from attacks.quantile import MEAN_LOG_CHI_SQUARE, Quantile, margin, ridge_predictions
-from bench.api import AttackerKnowledge, Reference, Target
+from bench.api import Target
 from bench.metrics.membership import auc_interval, gap_auc
 from bench.testing import context
-
-
-def no_references(count: int, kind: str) -> list[Reference]:
-    raise AssertionError("these attacks have none")
-
-
-def knows(x: Tensor, y: Tensor, outside: tuple[Tensor, Tensor] | None = None) -> AttackerKnowledge:
-    return AttackerKnowledge(x, y, lambda: outside or (x[:1], y[:1]), no_references)
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -59,10 +52,17 @@ def test_translations_repeat_edges() -> None:
     assert found == [[1, 2, 1, 2], [1, 1, 3, 3], [2, 2, 4, 4], [3, 4, 3, 4]]
 
 
+def label_scores(model: nn.Module, x: Tensor, y: Tensor, attack: LabelOnly | None = None) -> Tensor:
+    target = Target(model, "label", tuple(x.shape[1:]), 2)
+    found = (attack or LabelOnly()).infer(target, knows(x, y), context()).scores
+    assert attack or target.queries == 41 * len(x)
+    return found
+
+
 def test_label_only_sends_41_queries_per_suspect() -> None:
-    target = Target(Remembers(torch.full((1, 1, 6, 6), 9.0), 1.0), "label", (1, 6, 6), 2)
-    scores = LabelOnly().infer(target, knows(torch.rand(10, 1, 6, 6, generator=rng()), torch.arange(10) % 2), context())
-    assert scores.scores.tolist() == [3.0, 0.0] * 5 and target.queries == 410
+    model = Remembers(torch.full((1, 1, 6, 6), 9.0), 1.0)
+    found = label_scores(model, torch.rand(10, 1, 6, 6, generator=rng()), torch.arange(10) % 2)
+    assert found.tolist() == [3.0, 0.0] * 5
 
 
 def test_label_only_noise_grows_per_level() -> None:
@@ -73,8 +73,7 @@ def test_label_only_noise_grows_per_level() -> None:
 
     seen: list[Tensor] = []
     x = torch.stack([torch.full((1, 64, 64), 0.5), torch.zeros(1, 64, 64)])
-    attack = LabelOnly(s=0.05, levels=3, noises=2, d=1)
-    attack.infer(Target(Seen(), "label", (1, 64, 64), 2), knows(x, torch.zeros(2, dtype=torch.int64)), context())
+    label_scores(Seen(), x, torch.zeros(2, dtype=torch.int64), LabelOnly(s=0.05, levels=3, noises=2, d=1))
     assert len(seen) == 1 + 4 + 6 and min(float(copy.min()) for copy in seen) == 0
     deviations = [float((copy[0] - 0.5).std()) for copy in seen[5:]]
     assert deviations == pytest.approx([0.05, 0.05, 0.1, 0.1, 0.15, 0.15], rel=0.08)
@@ -83,10 +82,7 @@ def test_label_only_noise_grows_per_level() -> None:
 def test_label_only_scores_are_independent_per_suspect() -> None:
     x, y = torch.rand(12, 1, 6, 6, generator=rng()), torch.ones(12, dtype=torch.int64)
     model, order = Remembers(x[:6], 1.2), torch.randperm(12, generator=rng(1))
-    one, other = (
-        LabelOnly(batch=batch).infer(Target(model, "label", (1, 6, 6), 2), knows(x[rows], y), context()).scores
-        for batch, rows in ((5, torch.arange(12)), (512, order))
-    )
+    one, other = label_scores(model, x, y, LabelOnly(batch=5)), label_scores(model, x[order], y)
     assert torch.equal(one[order], other) and len(one.unique()) > 2
 
 
@@ -95,12 +91,9 @@ def test_label_only_finds_only_memorised_records() -> None:
     inside = torch.arange(300) < 150
     # Right on everything, so that the gap says nothing; the records' surroundings are larger
     remembering = Remembers(x, torch.where(inside, 1.0, 0.5))
-    remembered, nothing = (
-        LabelOnly().infer(Target(model, "label", (1, 6, 6), 2), knows(x, y), context()).scores
-        for model in (remembering, Remembers(torch.rand(40, 1, 6, 6, generator=rng(5)), 1.9))
-    )
-    assert auc_interval(remembered, inside)[1] > 0.6
-    low, high = auc_interval(nothing, inside)[1:]
+    assert auc_interval(label_scores(remembering, x, y), inside)[1] > 0.6
+    other = Remembers(torch.rand(40, 1, 6, 6, generator=rng(5)), 1.9)
+    low, high = auc_interval(label_scores(other, x, y), inside)[1:]
     assert low < 0.5 < high
 
 
@@ -198,11 +191,8 @@ def test_quantile_compares_within_the_class() -> None:
         return torch.stack([FAINT * torch.where(y == 1, -margins, margins), *rest], 1).view(-1, 1, 2, 2)
 
     x, outside = images(labels, 10), images(other, 20)
-    found = (
-        Quantile()
-        .infer(Target(Confident(), "scores", (1, 2, 2), 2), knows(x, labels, (outside, other)), context())
-        .scores
-    )
+    target = Target(Confident(), "scores", (1, 2, 2), 2)
+    found = Quantile().infer(target, knows(x, labels, (outside, other)), context()).scores
     assert abs(float(found[labels == 1].mean() - found[labels == 0].mean())) < 0.5
 
 

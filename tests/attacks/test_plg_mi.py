@@ -1,35 +1,20 @@
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 import torch
-from inversion_made import Quadrants, quadrant_images
+from inversion_made import SHAPE, TINY_GAN, quadrant_images, target
 from torch import Tensor, nn
 
 from attacks.plg_mi.conditional_gan import ClassBatchNorm, ConditionalGenerator, ProjectionDiscriminator
 from attacks.plg_mi.plg_mi import CHANCES, PlgMi, augment, hinge, max_margin, top_n
-from bench.api import Target
 from bench.testing import context
 
-SHAPE = (1, 8, 8)
 AUX = quadrant_images(64)
-TINY: dict[str, Any] = {
-    **PlgMi.tiers["smoke"],
-    "n_critic": 2,
-    "gan_steps": 2,
-    "latent": 6,
-    "width": 2,
-    "iterations": 4,
-    "images_per_class": 3,
-}
+TINY: dict[str, Any] = PlgMi.tiers["smoke"] | TINY_GAN | {"gan_batch": 8, "n_critic": 2, "iterations": 4}
 MIDDLE = 0.5 * torch.ones(1, CHANCES)
 """Chances that change nothing where `crop` is 1."""
-
-
-def target(access: Any = "weights") -> Target:
-    return Target(Quadrants().eval(), access, SHAPE, 4)
 
 
 def chances(**changes: float) -> Tensor:
@@ -43,14 +28,10 @@ def test_top_n_by_hand() -> None:
     assert top_n(p.log(), 3).tolist() == [[0, 2, 3], [1, 3, 2]], "an image may serve several classes"
 
 
-def test_top_n_ranks_by_probability_not_logit() -> None:
-    logits = torch.tensor([[5.0, 9.0], [1.0, 0.0]])
-    assert top_n(logits, 1).tolist() == [[1], [0]]
-
-
-def test_top_n_ranks_probabilities_that_round_to_one() -> None:
+def test_top_n_ranks_probabilities_not_logits() -> None:
+    assert top_n(torch.tensor([[5.0, 9.0], [1.0, 0.0]]), 1).tolist() == [[1], [0]]
     logits = torch.tensor([[30.0, 0.0], [40.0, 0.0], [35.0, 0.0]])
-    assert (logits.softmax(1)[:, 0] == 1).all()
+    assert (logits.softmax(1)[:, 0] == 1).all(), "rounded"
     assert top_n(logits, 3)[0].tolist() == [1, 2, 0]
 
 
@@ -62,12 +43,6 @@ def test_hinge_by_hand() -> None:
 def test_max_margin_by_hand() -> None:
     logits = torch.tensor([[1.0, 4.0, 2.0], [1.0, 4.0, 2.0], [-5.0, -6.0, -7.0]])
     assert max_margin(logits, torch.tensor([1, 2, 0])).tolist() == [-2, 2, -1]
-
-
-def test_max_margin_gradient_by_hand() -> None:
-    logits = torch.tensor([[1.0, 4.0, 2.0]], requires_grad=True)
-    (gradient,) = torch.autograd.grad(max_margin(logits, torch.tensor([2])).sum(), logits)
-    assert gradient.tolist() == [[0, 1, -1]]
 
 
 def test_augment_with_neutral_chances_is_the_identity() -> None:
@@ -212,8 +187,6 @@ def test_search_uses_two_views_per_image(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class Palette(nn.Module):
-    """A generator of one image per class, for every latent."""
-
     def __init__(self) -> None:
         super().__init__()
         self.pixels = nn.Parameter(torch.zeros(4, *SHAPE))
@@ -273,7 +246,3 @@ def test_search_lowers_the_margin_of_the_class() -> None:
     after = PlgMi(**{**settings, "iterations": 60}).run(target(), AUX, context())
     start, end = (max_margin(target().logits(r.images), r.targets).mean() for r in (before, after))
     assert end < start - 0.3, (start, end)
-
-
-def test_max_margin_is_finite_for_large_logits() -> None:
-    assert math.isfinite(max_margin(torch.tensor([[1e4, -1e4]]), torch.tensor([1])).item())

@@ -65,14 +65,8 @@ def test_power_of_equal_images_never_passes(classes: int, luck: str) -> None:
 @pytest.mark.thorough
 def test_run_is_inconclusive_without_queries(tmp_path: Path) -> None:
     write_toy(tmp_path, 160)
-    settings = Settings(
-        method="no-defence",
-        attack="random-guess",
-        dataset=f"npz:{tmp_path}/toy.npz",
-        teacher="datalens",
-        tier="smoke",
-        out=tmp_path / "runs",
-    )
+    toy = {"dataset": f"npz:{tmp_path}/toy.npz", "teacher": "datalens", "tier": "smoke", "out": tmp_path / "runs"}
+    settings = Settings(method="no-defence", attack="random-guess", **toy)  # type: ignore[arg-type]
     record = run.run(load_job(settings), 0).record
     assert record.status == "inconclusive" and "chance" in record.reason
     assert record.metrics["queries"] == 0

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import membership_made
 import pytest
 import torch
 from conftest import write_toy
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from attacks.domias import Domias
 from attacks.gan_leaks import GanLeaks
 from bench import boards
-from bench.api import AccessDenied, AttackerKnowledge, Reference, ReleasedImages, Sampler, gaussian_latents
+from bench.api import AccessDenied, AttackerKnowledge, ReleasedImages, Sampler, gaussian_latents
 from bench.data import to_float
 from bench.gan.latent_search import nearest_images
 from bench.membership.neighbours import Components, log_density, nearest
@@ -36,17 +37,16 @@ def drawn(n: int, seed: int) -> Tensor:
     return (torch.randn(n, 24, generator=rng) @ basis / 12).sigmoid().view(n, 1, SIDE, SIDE)
 
 
-def no_references(count: int, kind: str) -> list[Reference]:
-    raise AssertionError("an attack on a release has none")
-
-
 def knows(x: Tensor, aux: Tensor) -> AttackerKnowledge:
-    labels = torch.zeros(len(x), dtype=torch.int64)
-    return AttackerKnowledge(x, labels, lambda: (aux, torch.zeros(len(aux), dtype=torch.int64)), no_references)
+    of_suspects, of_others = (torch.zeros(len(images), dtype=torch.int64) for images in (x, aux))
+    return membership_made.knows(x, of_suspects, (aux, of_others))
 
 
-def released(images: Tensor) -> ReleasedImages:
-    return ReleasedImages("samples", images, None)
+X, AUX, SAMPLES = drawn(20, 1), drawn(100, 2), drawn(60, 3)
+
+
+def scores(attack: Any, samples: Tensor = SAMPLES, x: Tensor = X, aux: Tensor = AUX) -> Tensor:
+    return attack.compare(ReleasedImages("samples", samples, None), knows(x, aux), context()).scores
 
 
 BLACK = GanLeaks(space="whitened", calibration="aux")
@@ -66,7 +66,6 @@ def test_nearest_by_hand() -> None:
 
 @pytest.mark.parametrize("n", [40, 700])
 def test_components_whiten_and_residual_by_hand(n: int) -> None:
-    """More images than pixels, and fewer."""
     images = drawn(n, 0)
     found = Components.of(images, 200)
     assert len(found.deviations) == min(n // 5, len(found.deviations)) and bool((found.deviations.diff() <= 0).all())
@@ -97,61 +96,39 @@ def test_log_density_by_hand() -> None:
 def test_gan_leaks_by_hand() -> None:
     """In pixels of [-1, 1]: distances 2 sqrt(4 x 0.1^2) = 0.4 to the sample and 0.8 to the attacker's image."""
     x, sample, aux = (torch.full((1, 1, 2, 2), v) for v in (0.5, 0.6, 0.3))
-    attack = GanLeaks(calibration="aux")
-    score = attack.compare(released(sample), knows(x, aux), context()).scores
+    score = scores(GanLeaks(calibration="aux"), sample, x, aux)
     assert score.item() == pytest.approx(math.log(0.8) - math.log(0.4), abs=1e-5)
-    plain = GanLeaks().compare(released(sample), knows(x, aux), context()).scores
-    assert plain.item() == pytest.approx(-math.log(0.4), abs=1e-5)
+    assert scores(GanLeaks(), sample, x, aux).item() == pytest.approx(-math.log(0.4), abs=1e-5)
 
 
 @pytest.mark.parametrize("attack", [Domias(density="knn", k=3, components=4), Domias(components=4)], ids=["knn", "kde"])
 def test_domias_by_hand(attack: Domias) -> None:
     """By scikit-learn's whitening: k-th distances, or kernels of width n^(-1 / (d + 4)), n the smaller set's size."""
-    x, aux, samples = drawn(20, 1), drawn(100, 2), drawn(60, 3)
-    whiten = PCA(4, whiten=True, svd_solver="full").fit(aux.flatten(1).double().numpy()).transform
-    ours, theirs = (
-        torch.cdist(*(torch.from_numpy(whiten(part.flatten(1).double().numpy())) for part in (x, among)))
-        for among in (samples, aux)
-    )
+    pca = PCA(4, whiten=True, svd_solver="full").fit(AUX.flatten(1).double().numpy())
+    x, samples, aux = (torch.from_numpy(pca.transform(part.flatten(1).double().numpy())) for part in (X, SAMPLES, AUX))
+    ours, theirs = torch.cdist(x, samples), torch.cdist(x, aux)
     if attack.density == "knn":
         wanted = theirs.sort(1).values[:, 2].log() - ours.sort(1).values[:, 2].log()
     else:
         width = 60 ** (-1 / 8)
         near, far = ((-(each**2) / (2 * width**2)).exp().mean(1) for each in (ours, theirs))
         wanted = near.log() - far.log()
-    found = attack.compare(released(samples), knows(x, aux), context()).scores
-    assert torch.allclose(found, wanted, atol=1e-6)
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_suspect_among_the_samples_scores_higher(attack: Any) -> None:
-    x, aux, samples = drawn(20, 1), drawn(100, 2), drawn(60, 3)
-    before = attack.compare(released(samples), knows(x, aux), context()).scores
-    after = attack.compare(released(torch.cat([samples, x[:3]])), knows(x, aux), context()).scores
-    assert bool((after[:3] > before[:3]).all())
+    assert torch.allclose(scores(attack), wanted, atol=1e-6)
 
 
 @pytest.mark.parametrize("attack", [BLACK, Domias(density="knn")])
 def test_calibrated_score_does_not_depend_on_the_scale(attack: Any) -> None:
-    x, aux, samples = drawn(20, 1), drawn(100, 2), drawn(60, 3)
-    whole = attack.compare(released(samples), knows(x, aux), context()).scores
-    half = attack.compare(released(samples / 2), knows(x / 2, aux / 2), context()).scores
-    assert torch.allclose(whole, half, atol=1e-4)
+    assert torch.allclose(scores(attack), scores(attack, SAMPLES / 2, X / 2, AUX / 2), atol=1e-4)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_scores_are_independent_per_suspect(attack: Any) -> None:
-    x, aux, samples = drawn(30, 1), drawn(100, 2), drawn(60, 3)
-    whole = attack.compare(released(samples), knows(x, aux), context()).scores
-    part = attack.compare(released(samples), knows(x[7:9], aux), context()).scores
-    assert torch.allclose(whole[7:9], part, atol=1e-9)
+    assert torch.allclose(scores(attack)[7:9], scores(attack, x=X[7:9]), atol=1e-9)
 
 
 @pytest.mark.parametrize("attack", [ATTACKS[0], ATTACKS[2]])
 def test_samples_equal_to_aux_give_zero_scores(attack: Any) -> None:
-    aux = drawn(100, 2)
-    scores = attack.compare(released(aux), knows(drawn(20, 1), aux), context()).scores
-    assert scores.abs().max() < 1e-4
+    assert scores(attack, AUX).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -160,9 +137,8 @@ def test_attack_finds_copies_only(attack: Any) -> None:
     members, others, aux = drawn(150, 1), drawn(150, 2), drawn(400, 3)
     x, inside = torch.cat([members, others]), torch.arange(300) < 150
     copies = torch.cat([0.9 * members + 0.1 * drawn(150, seed) for seed in (5, 6, 7)])
-    copied = attack.compare(released(copies), knows(x, aux), context()).scores
-    assert auc_interval(copied, inside)[0] > 0.9
-    _, low, high = auc_interval(attack.compare(released(drawn(400, 4)), knows(x, aux), context()).scores, inside)
+    assert auc_interval(scores(attack, copies, x, aux), inside)[0] > 0.9
+    _, low, high = auc_interval(scores(attack, drawn(400, 4), x, aux), inside)
     assert low < 0.5 < high
 
 
@@ -181,9 +157,19 @@ class Linear(nn.Module):
         return (0.5 + brighter + 0.1 * z @ self.map.T).view(-1, 1, 4, 4)
 
 
+def white_scores(attack: GanLeaks, knowledge: AttackerKnowledge, classes: int = 0) -> Tensor:
+    seen = ReleasedImages("generator", None, Sampler(Linear(), gaussian_latents(4), classes=classes))
+    found = attack.compare(seen, knowledge, context()).scores.float()
+    assert seen.queries == attack.steps * len(knowledge.images)
+    return found
+
+
+def uniform(n: int) -> Tensor:
+    return torch.rand(n, 1, 4, 4, generator=torch.Generator().manual_seed(n))
+
+
 def test_nearest_image_of_linear_generator_is_projection() -> None:
-    generator = Linear()
-    x = torch.rand(5, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    generator, x = Linear(), uniform(5)
     with silent("", 1) as advance:
         found, error = nearest_images(generator, torch.zeros(5, 4), x, steps=400, lr=0.1, penalty=0, advance=advance)
     rest = x.flatten(1) - 0.5
@@ -196,41 +182,31 @@ def test_nearest_image_of_linear_generator_is_projection() -> None:
 def test_white_box_score_by_hand(penalty: float, lr: float, kept: int) -> None:
     """A linear generator draws the projection, or the centre if latents are costly; their cost is not part of the
     error. The attacker's own components are 2 of 16 numbers."""
-    generator = Linear()
-    x, aux = (torch.rand(n, 1, 4, 4, generator=torch.Generator().manual_seed(n)) for n in (8, 40))
-    seen = ReleasedImages("generator", None, Sampler(generator, gaussian_latents(4)))
+    generator, x, aux = Linear(), uniform(8), uniform(40)
     attack = GanLeaks(box="white", calibration="aux", steps=400, lr=lr, penalty=penalty)
-    found = attack.compare(seen, knows(x, aux), context()).scores
+    found = white_scores(attack, knows(x, aux))
     rest = x.flatten(1) - 0.5
     own = (rest - kept * rest @ generator.map @ generator.map.T).square().sum(1)
     mean = aux.flatten(1).mean(0)
     leading = torch.linalg.svd(aux.flatten(1) - mean, full_matrices=False).Vh[:2]
     off = x.flatten(1) - mean
     reference = (off - off @ leading.T @ leading).square().sum(1)
-    assert torch.allclose(found.float(), reference.log() - own.log(), atol=3e-3)
+    assert torch.allclose(found, reference.log() - own.log(), atol=3e-3)
 
 
 def test_white_box_starts_at_the_latents_mean() -> None:
-    x = torch.rand(5, 1, 4, 4, generator=torch.Generator().manual_seed(1))
-    seen = ReleasedImages("generator", None, Sampler(Linear(), gaussian_latents(4)))
-    attack = GanLeaks(box="white", steps=1, lr=1e-9)
-    found = attack.compare(seen, knows(x, torch.rand(40, 1, 4, 4)), context()).scores
-    assert torch.allclose(found.float(), -(x - 0.5).square().flatten(1).sum(1).log(), atol=1e-4)
+    x = uniform(5)
+    found = white_scores(GanLeaks(box="white", steps=1, lr=1e-9), knows(x, uniform(40)))
+    assert torch.allclose(found, -(x - 0.5).square().flatten(1).sum(1).log(), atol=1e-4)
 
 
 def test_white_box_uses_labels_and_is_batch_independent() -> None:
-    x, aux = (torch.rand(n, 1, 4, 4, generator=torch.Generator().manual_seed(n)) for n in (8, 40))
-    knowledge = replace(knows(x, aux), labels=torch.arange(8) % 2)
-    scores = []
-    for batch in (3, 8):
-        seen = ReleasedImages("generator", None, Sampler(Linear(), gaussian_latents(4), classes=2))
-        attack = GanLeaks(box="white", calibration="aux", steps=30, batch=batch)
-        scores.append(attack.compare(seen, knowledge, context()).scores)
-        assert seen.queries == 30 * 8
-    assert torch.allclose(scores[0], scores[1], atol=1e-5)
+    knowledge = replace(knows(uniform(8), uniform(40)), labels=torch.arange(8) % 2)
+    attack = GanLeaks(box="white", calibration="aux", steps=30, batch=8)
+    whole = white_scores(attack, knowledge, 2)
+    assert torch.allclose(white_scores(replace(attack, batch=3), knowledge, 2), whole, atol=1e-5)
     other = replace(knowledge, labels=1 - knowledge.labels)
-    seen = ReleasedImages("generator", None, Sampler(Linear(), gaussian_latents(4), classes=2))
-    assert not torch.allclose(attack.compare(seen, other, context()).scores, scores[0], atol=1e-3)
+    assert not torch.allclose(white_scores(attack, other, 2), whole, atol=1e-3)
 
 
 def test_sample_access_denies_the_generator() -> None:
@@ -277,8 +253,8 @@ def test_attack_finds_only_the_memorising_generator() -> None:
         sampler = Sampler(decoder.eval().requires_grad_(False), gaussian_latents(decoder.latent))
         for attack in (replace(BLACK, samples=5000), Domias(density="knn", samples=5000), WHITE):
             seen = ReleasedImages(attack.access, None, sampler)
-            scores = attack.compare(seen, knows(x, aux), context()).scores
-            found[name, attack.access, type(attack)] = membership(scores, inside)
+            of_suspects = attack.compare(seen, knows(x, aux), context()).scores
+            found[name, attack.access, type(attack)] = membership(of_suspects, inside)
     for (name, access, _), one in found.items():
         if name == "memorising":
             assert one.auc >= (0.9 if access == "generator" else 0.7), (access, one.auc)
@@ -331,7 +307,6 @@ def test_run_without_generator_skips_the_white_box(toy: Path) -> None:
 
 
 def test_released_generator_has_the_released_weights(toy: Path) -> None:
-    """The generator built again has the released weights."""
     from bench.pipeline import stages
     from bench.pipeline.job import run_spec
 

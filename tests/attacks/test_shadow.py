@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from membership_made import binary, draw, split_in_half, table, world
+from membership_made import draw, infer, split_in_half, table, world
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
@@ -30,7 +30,7 @@ def test_shadow_without_hidden_units_is_logistic_regression() -> None:
     members, known, own = split_in_half(6, 80), draw(6, 80), draw(80, seed=1)
     known += 0.8 * members
     linear = Shadow(references=6, hidden=0, steps=300, lr=0.1, weight_decay=0.0, features="probabilities")
-    found = linear.infer(table(binary(own)), world(known, members), context()).scores
+    found = infer(linear, own, known, members)
     reference = LogisticRegression(C=1e9).fit(known.sigmoid().view(-1, 1), members.view(-1))
     wanted = reference.decision_function(own.sigmoid().view(-1, 1))
     assert found.tolist() == pytest.approx(wanted.tolist(), abs=0.01)
@@ -41,12 +41,7 @@ def test_shadow_weight_decay_shrinks_scores() -> None:
     members, known, own = split_in_half(6, 80), draw(6, 80), draw(80, seed=1)
     known += 0.8 * members
     free = Shadow(references=6, hidden=0, steps=100, lr=0.1, weight_decay=0.0)
-    scores = [
-        dataclasses.replace(free, weight_decay=decay)
-        .infer(table(binary(own)), world(known, members), context())
-        .scores.std()
-        for decay in (0.0, 9.0)
-    ]
+    scores = [infer(dataclasses.replace(free, weight_decay=decay), own, known, members).std() for decay in (0.0, 9.0)]
     assert float(scores[1]) < 0.4 * float(scores[0])
 
 

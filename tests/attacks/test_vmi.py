@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from inversion_made import Quadrants, SmoothGenerator
+from inversion_made import SHAPE, TINY_GAN, Quadrants, SmoothGenerator
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
@@ -14,21 +14,8 @@ from attacks.vmi.vmi import Vmi
 from bench.api import Target, Tensors
 from bench.testing import context
 
-SHAPE = (1, 8, 8)
-TINY: dict[str, Any] = {
-    "gan_steps": 2,
-    "gan_batch": 4,
-    "latent": 6,
-    "width": 2,
-    "flow_steps": 2,
-    "hidden": 5,
-    "iterations": 4,
-    "samples": 3,
-    "lr": 0.05,
-    "optimiser": "adam",
-    "draws": 2,
-    "images_per_class": 3,
-}
+TINY: dict[str, Any] = TINY_GAN | {"flow_steps": 2, "hidden": 5, "iterations": 4, "samples": 3}
+TINY |= {"lr": 0.05, "optimiser": "adam"}
 AUX = torch.rand(16, *SHAPE, generator=torch.Generator().manual_seed(0))
 FAMILIES = ("full", "diagonal", "flow")
 
@@ -139,19 +126,10 @@ def test_fit_finds_a_known_posterior(family: str) -> None:
     With a diagonal S, its variances are g / (K_ii + g).
     """
     k, a, gamma = torch.tensor([[2.0, 1.2], [1.2, 1.5]]), torch.tensor([0.8, -0.5]), 0.5
-    attack = Vmi(
-        **{**TINY, "family": family, "latent": 2, "iterations": 500, "samples": 64, "lr": 0.02, "kl_weight": gamma}
-    )
-    ctx = context()
-    q = attack._fit(
-        torch.tensor([0]),
-        torch.tensor([0]),
-        attack._priors(1, ctx),
-        Sigmoid(),
-        Target(Bowl(k, a), "weights", (1, 1, 2), 2),
-        ctx,
-        lambda _: None,
-    )
+    changes = {"family": family, "latent": 2, "iterations": 500, "samples": 64, "lr": 0.02, "kl_weight": gamma}
+    attack, ctx, first = Vmi(**TINY | changes), context(), torch.tensor([0])
+    bowl = Target(Bowl(k, a), "weights", (1, 1, 2), 2)
+    q = attack._fit(first, first, attack._priors(1, ctx), Sigmoid(), bowl, ctx, lambda _: None)
     precise = torch.linalg.inv(k + gamma * torch.eye(2))
     torch.testing.assert_close(q["mean"][0], precise @ k @ a, atol=0.05, rtol=0)
     factor = torch.diag(q["log_scale"][0].exp())
@@ -177,12 +155,6 @@ def test_fit_reaches_the_class_unless_kl_weight_is_large(smooth: None, family: s
 
     free, held = confidence(kl_weight=1e-3), confidence(kl_weight=5.0)
     assert free.mean() > 0.8 > 0.45 > held.mean()
-
-
-def test_images_of_one_distribution_differ(smooth: None) -> None:
-    found = Vmi(**{**TINY, "iterations": 100}).run(target(), AUX, context())
-    images = found.images.view(8, 3, 64)
-    assert (images[:, 0] - images[:, 1]).abs().amax(1).min() > 1e-3
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -17,20 +17,12 @@ from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.stroke_generator import StrokeGenerator
-from bench.testing import context
+from bench.testing import CLASSES, SHAPE, context, toy_images
 
-SHAPE, CLASSES = (1, 16, 16), 4
 SMALL = DataFreeKDSettings(
-    rounds=3,
-    batch=16,
-    oversample=2,
-    replay_rounds=2,
-    generator_steps=2,
-    student_steps=2,
-    student_batch=8,
-    width=4,
+    rounds=3, batch=16, oversample=2, replay_rounds=2, generator_steps=2, student_steps=2, student_batch=8, width=4,
     latent=8,
-)
+)  # fmt: skip
 
 
 class Quarters(SmallNet):
@@ -45,8 +37,6 @@ class Quarters(SmallNet):
 
 
 class CountingClassifier(Classifier):
-    """A classifier that counts its queries, with and without gradients."""
-
     def __init__(self, body: nn.Module) -> None:
         super().__init__(body)
         self.queries: list[tuple[int, bool]] = []
@@ -135,9 +125,8 @@ def test_train_generator_makes_confident_balanced_images() -> None:
 @pytest.mark.parametrize(("keep", "kept"), [(2, 32), (100, 80), (1, 16)])
 def test_extend_buffer_keeps_the_newest_images(keep: int, kept: int) -> None:
     torch.manual_seed(0)
-    kd = DataFreeKD(
-        Classifier(Quarters()), "toy", SHAPE, CLASSES, "datalens", replace(SMALL, replay_rounds=keep), context()
-    )
+    settings = replace(SMALL, replay_rounds=keep)
+    kd = DataFreeKD(Classifier(Quarters()), "toy", SHAPE, CLASSES, "datalens", settings, context())
     for _ in range(4):
         kd.extend_buffer()
     old = kd.buffer.clone()
@@ -176,23 +165,9 @@ def test_impossible_settings_raise_value_error(wrong: dict[str, Any]) -> None:
 @pytest.mark.thorough
 def test_student_learns_an_easy_teacher() -> None:
     model = Classifier(Quarters())
-    student, _, _ = run(
-        model,
-        rounds=8,
-        batch=128,
-        oversample=2,
-        replay_rounds=8,
-        generator_steps=8,
-        student_steps=25,
-        student_batch=64,
-        width=8,
-    )
-    rng = torch.Generator().manual_seed(1)
-    images = 0.25 * torch.rand(400, *SHAPE, generator=rng)
-    labels = torch.arange(400) % CLASSES
-    for image, label in zip(images, labels.tolist(), strict=True):
-        y, x = divmod(label, 2)
-        image[:, 8 * y : 8 * y + 8, 8 * x : 8 * x + 8] += 0.6
+    sizes = {"rounds": 8, "batch": 128, "replay_rounds": 8, "student_steps": 25, "student_batch": 64, "width": 8}
+    student, _, _ = run(model, **sizes, generator_steps=8)
+    images, labels = toy_images(400, seed=1), torch.arange(400) % CLASSES
     with torch.no_grad():
         assert (model(images).argmax(1) == labels).all()
         assert float((student(images).argmax(1) == labels).float().mean()) > 0.85

@@ -61,14 +61,12 @@ def distance(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor], u: Tensor
 
 
 def with_first(data: tuple[Tensor, Tensor], image: Tensor, label: int) -> tuple[Tensor, Tensor]:
-    """Return the data with another first record."""
     images, labels = data[0].clone(), data[1].clone()
     images[0], labels[0] = image, label
     return images, labels
 
 
 def pixel(at: int) -> Tensor:
-    """Return one image with a single bright pixel."""
     image = torch.zeros(PIXELS, dtype=torch.uint8)
     image[at] = 200
     return image.view(SHAPE)

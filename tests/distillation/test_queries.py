@@ -7,20 +7,7 @@ import torch
 from torch import Tensor
 
 from bench.data import to_float
-from bench.distillation.transcription.queries import (
-    CROSSED,
-    THICKENED,
-    AnnotatedImages,
-    augment_slightly,
-    change_thickness,
-    choose_rows,
-    compute_logits,
-    cross,
-    draw_children,
-    mutate,
-    to_bytes,
-    warp,
-)
+from bench.distillation.transcription import queries
 
 SHAPE, CLASSES = (1, 8, 8), 4
 
@@ -30,7 +17,7 @@ def seeded(seed: int) -> torch.Generator:
 
 
 def test_annotated_images_keep_their_order() -> None:
-    store = AnnotatedImages(SHAPE, CLASSES, torch.device("cpu"))
+    store = queries.AnnotatedImages(SHAPE, CLASSES, torch.device("cpu"))
     numbers = torch.arange(3, dtype=torch.uint8).view(-1, 1, 1, 1)
     store.add(numbers.expand(-1, *SHAPE), torch.ones(3, CLASSES))
     store.add(torch.full((2, *SHAPE), 9, dtype=torch.uint8), torch.zeros(2, CLASSES))
@@ -41,16 +28,16 @@ def test_annotated_images_keep_their_order() -> None:
 
 def test_to_bytes_rounds_to_the_nearest() -> None:
     values = torch.tensor([0.0, 0.49 / 255, 0.51 / 255, 1.0])
-    assert to_bytes(values).tolist() == [0, 0, 1, 255]
+    assert queries.to_bytes(values).tolist() == [0, 0, 1, 255]
     every = torch.arange(256, dtype=torch.uint8)
-    assert torch.equal(to_bytes(to_float(every)), every)
+    assert torch.equal(queries.to_bytes(to_float(every)), every)
 
 
 def test_compute_logits_runs_parts_in_evaluation_mode() -> None:
     network, sizes = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5)), []
     network.register_forward_hook(lambda module, inputs, out: sizes.append((len(inputs[0]), module.training)))
     images = torch.randint(0, 256, (1030, *SHAPE), dtype=torch.uint8)
-    logits = compute_logits(network.train(), images)
+    logits = queries.compute_logits(network.train(), images)
     assert sizes == [(512, False), (512, False), (6, False)]
     assert torch.equal(logits, to_float(images).flatten(1)) and not logits.requires_grad
 
@@ -62,7 +49,7 @@ def logits_of_classes(counts: list[int], confidence: float) -> Tensor:
 
 def test_choose_rows_balances_predicted_classes() -> None:
     logits = logits_of_classes([1000, 100, 100, 100], 6.0)
-    rows = choose_rows(logits, 100, 0.0, seeded(1))
+    rows = queries.choose_rows(logits, 100, 0.0, seeded(1))
     assert len(rows) == len(set(rows.tolist())) == 100
     share = torch.bincount(logits[rows].argmax(1), minlength=CLASSES) / 100
     assert (share - 0.25).abs().max() < 0.12
@@ -71,25 +58,25 @@ def test_choose_rows_balances_predicted_classes() -> None:
 @pytest.mark.parametrize(("uncertainty", "least", "most"), [(0.0, 0.35, 0.65), (2.0, 0.85, 1.0)])
 def test_choose_rows_prefers_uncertain_images(uncertainty: float, least: float, most: float) -> None:
     logits = torch.cat([logits_of_classes([250] * 4, 8.0), logits_of_classes([250] * 4, 1.0)])
-    rows = choose_rows(logits, 200, uncertainty, seeded(2))
+    rows = queries.choose_rows(logits, 200, uncertainty, seeded(2))
     assert least <= float((rows >= 1000).float().mean()) <= most
 
 
 def test_augment_slightly_shifts_by_about_a_pixel() -> None:
     dot = torch.zeros(200, 1, 28, 28)
     dot[:, :, 13:15, 13:15] = 1
-    shifted = augment_slightly(dot, seeded(0))
+    shifted = queries.augment_slightly(dot, seeded(0))
     along = (shifted.sum((1, 2)) * (torch.arange(28.0) - 13.5)).sum(1) / shifted.sum((1, 2, 3))
     assert 0.2 < float(along.abs().mean()) < 1 and float(along.abs().max()) < 1.5
 
 
 def test_parents_of_children_are_balanced_over_classes() -> None:
     """3,000 images of class 0 in black, 500 of class 1 in white: with the constant 2, about as many children each."""
-    store = AnnotatedImages(SHAPE, CLASSES, torch.device("cpu"))
+    store = queries.AnnotatedImages(SHAPE, CLASSES, torch.device("cpu"))
     store.add(torch.zeros(3000, *SHAPE, dtype=torch.uint8), torch.zeros(3000, CLASSES))
     store.add(torch.full((500, *SHAPE), 255, dtype=torch.uint8), torch.zeros(500, CLASSES))
     classes = torch.cat([torch.zeros(3000), torch.ones(500)]).long()
-    children = draw_children(store, classes, 1000, seeded(0))
+    children = queries.draw_children(store, classes, 1000, seeded(0))
     assert children.shape == (1000, *SHAPE) and children.dtype == torch.uint8
     weights = torch.tensor([3000 / 3002, 500 / 502])
     white = (to_float(children).flatten(1).amax(1) > 0.2).float().mean()
@@ -106,7 +93,7 @@ def disc(n: int, shape: tuple[int, int, int]) -> Tensor:
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (3, 32, 32), (1, 20, 28)])
 def test_children_resemble_parents_and_differ(shape: tuple[int, int, int]) -> None:
-    children = mutate(disc(40, shape), seeded(0))
+    children = queries.mutate(disc(40, shape), seeded(0))
     assert children.shape == (40, *shape) and children.min() >= 0 and children.max() <= 1
     ink = children.flatten(1).mean(1) / disc(1, shape).mean()
     assert (ink > 0.2).all() and (ink < 3).all()
@@ -115,31 +102,31 @@ def test_children_resemble_parents_and_differ(shape: tuple[int, int, int]) -> No
 
 def test_mutate_depends_only_on_the_generator() -> None:
     parents = torch.rand(5, 1, 16, 16)
-    one, two, other = (mutate(parents, seeded(seed)) for seed in (3, 3, 4))
+    one, two, other = (queries.mutate(parents, seeded(seed)) for seed in (3, 3, 4))
     assert torch.equal(one, two) and not torch.equal(one, other)
 
 
 def test_warp_moves_the_middle_little() -> None:
     """The centre of mass of a disc moves by the shift, at most 0.12 half widths on an axis, and by the knots' field."""
-    warped = warp(disc(400, (1, 32, 32)), seeded(1))[:, 0]
+    warped = queries.warp(disc(400, (1, 32, 32)), seeded(1))[:, 0]
     x = (warped.sum(1) * torch.linspace(-1, 1, 32)).sum(1) / warped.sum((1, 2))
     assert 0.05 < float(x.std()) < 0.15 and abs(float(x.mean())) < 0.02
 
 
 def test_change_thickness_affects_a_share_and_keeps_black() -> None:
     rng, parents = seeded(2), disc(1000, (1, 16, 16))
-    thickened = change_thickness(parents, rng)
+    thickened = queries.change_thickness(parents, rng)
     changed = (thickened != parents).flatten(1).any(1)
-    assert abs(float(changed.float().mean()) - THICKENED) < 0.06
+    assert abs(float(changed.float().mean()) - queries.THICKENED) < 0.06
     ink = thickened.flatten(1).mean(1)[changed] - parents[0].mean()
     assert (ink > 0).any() and (ink < 0).any()
-    assert torch.allclose(change_thickness(torch.zeros(100, 1, 8, 8), rng), torch.zeros(1), atol=1e-6)
+    assert torch.allclose(queries.change_thickness(torch.zeros(100, 1, 8, 8), rng), torch.zeros(1), atol=1e-6)
 
 
 def test_cross_overlays_halves_or_averages() -> None:
     """White and black parents: an overlay stays white or black, a mean is grey, halves are both."""
     parents = torch.cat([torch.ones(500, 1, 16, 16), torch.zeros(500, 1, 16, 16)])
-    crossed = cross(parents, seeded(5))
+    crossed = queries.cross(parents, seeded(5))
     grey = (crossed == 0.5).flatten(1).all(1)
     half = (crossed[:, 0, 0, 0] - crossed[:, 0, -1, 0]).abs() > 0.9
     assert abs(float(grey.float().mean()) - 0.2 * 0.5) < 0.05 and abs(float(half.float().mean()) - 0.5 * 0.5) < 0.05
@@ -149,5 +136,5 @@ def test_mutate_crosses_a_share_of_children() -> None:
     """One white parent among black ones, without other mutations."""
     parents = torch.zeros(2000, 1, 8, 8)
     parents[::2] = 1
-    mixed = mutate(parents, seeded(6))[1::2].flatten(1).amax(1) > 0.2
-    assert 0.3 * CROSSED < float(mixed.float().mean()) < 0.8 * CROSSED
+    mixed = queries.mutate(parents, seeded(6))[1::2].flatten(1).amax(1) > 0.2
+    assert 0.3 * queries.CROSSED < float(mixed.float().mean()) < 0.8 * queries.CROSSED

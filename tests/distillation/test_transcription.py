@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -252,35 +253,26 @@ def test_jitter_augments_every_step(monkeypatch: pytest.MonkeyPatch, jitter: boo
     assert len(steps) == (9 if jitter else 0)
 
 
-@dataclass
-class Options:
-    """Options of a method."""
-
-    rounds: int = 0
-    choose: float = 2.0
-    evolve: float = 0.7
-    student_steps: int = 0
-    gamma_s: float = 2e-3
-    jitter: str = "auto"
-    replay: bool = True
-    copies: int = 1
-    committee: int = 0
+def options_of(**changes: Any) -> Any:
+    """Return options of a method, as it has them by default."""
+    usual = {"rounds": 0, "choose": 2.0, "evolve": 0.7, "student_steps": 0, "gamma_s": 2e-3, "jitter": "auto"}
+    return SimpleNamespace(**usual | {"replay": True, "copies": 1, "committee": 0} | changes)
 
 
 @pytest.mark.parametrize(
     ("options", "queries", "unreliable", "expected"),
     [
-        (Options(), 768, False, {"images": 768, "rounds": 4, "steps": 319, "jitter": True, "members": MEMBERS}),
-        (Options(), 60_000, False, {"rounds": 12, "steps": 1800, "jitter": False, "members": 1}),
-        (Options(), FEW - 1, False, {"jitter": True, "members": MEMBERS}),
-        (Options(), FEW, False, {"jitter": False, "members": 1}),
-        (Options(rounds=3, student_steps=7, jitter="on"), 60_000, False, {"rounds": 3, "steps": 7, "jitter": True}),
-        (Options(), 60_000, True, {"members": MEMBERS}),
-        (Options(committee=1), 10, True, {"members": 1}),
-        (Options(committee=7), 60_000, False, {"members": 7}),
-        (Options(copies=16), 16 * 5120, True, {"images": 5120, "rounds": 4, "steps": 300 + 128, "jitter": False}),
-        (Options(copies=16), 16 * (FEW - 1), False, {"jitter": True}),
-        (Options(copies=5), 5, False, {"images": 1}),
+        (options_of(), 768, False, {"images": 768, "rounds": 4, "steps": 319, "jitter": True, "members": MEMBERS}),
+        (options_of(), 60_000, False, {"rounds": 12, "steps": 1800, "jitter": False, "members": 1}),
+        (options_of(), FEW - 1, False, {"jitter": True, "members": MEMBERS}),
+        (options_of(), FEW, False, {"jitter": False, "members": 1}),
+        (options_of(rounds=3, student_steps=7, jitter="on"), 60_000, False, {"rounds": 3, "steps": 7, "jitter": True}),
+        (options_of(), 60_000, True, {"members": MEMBERS}),
+        (options_of(committee=1), 10, True, {"members": 1}),
+        (options_of(committee=7), 60_000, False, {"members": 7}),
+        (options_of(copies=16), 16 * 5120, True, {"images": 5120, "rounds": 4, "steps": 300 + 128, "jitter": False}),
+        (options_of(copies=16), 16 * (FEW - 1), False, {"jitter": True}),
+        (options_of(copies=5), 5, False, {"images": 1}),
     ],
 )
 def test_default_settings_follow_the_number_of_queries(
@@ -316,7 +308,7 @@ def test_readings_of_copies_are_added() -> None:
 def test_copies_are_at_most_the_number_of_queries(copies: int) -> None:
     """Otherwise the teacher would receive more queries than the ledger contains."""
     with pytest.raises(BenchError, match=rf"--method.copies {copies}\b.*\b5\b"):
-        Transcription.of(Options(copies=copies), 5)  # type: ignore[arg-type]
+        Transcription.of(options_of(copies=copies), 5)
     with pytest.raises(ValueError, match=r"\b5\b"):
         train(replace(SMALL, queries=5, copies=copies))
 

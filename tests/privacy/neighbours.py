@@ -41,7 +41,6 @@ class WitnessOfNumbers(Witness):
     """A witness that takes a vector as rows of one number each."""
 
     def entering(self, kind: Kind, values: Tensor, scale: float) -> Tensor:
-        """As `Witness.entering`."""
         super().entering(kind, values[:, None] if values.ndim == 1 else values, scale)
         return values
 
@@ -53,7 +52,6 @@ class Watched(Context):
     trace: Trace | None = None
 
     def privacy_noise(self, name: str) -> Witness:
-        """A witness instead of the source."""
         assert self.trace is not None
         return WitnessOfNumbers(self.trace, derive(self.seed, f"privacy-noise/{name}"))
 
@@ -75,17 +73,10 @@ def without(pair: Pair, missing: int = MISSING) -> Pair:
     return pair[0][kept], pair[1][kept]
 
 
-def with_another(pair: Pair, missing: int = MISSING) -> Pair:
-    """One record replaced by another one, with another label."""
+def with_another(pair: Pair, missing: int | Tensor = MISSING) -> Pair:
+    """One record, or each of a group, replaced by another one with another label; a group is (n,) bool."""
     images, labels = pair[0].clone(), pair[1].clone()
     images[missing], labels[missing] = 255 - images[missing], (labels[missing] + 1) % CLASSES
-    return images, labels
-
-
-def with_another_group(pair: Pair, members: Tensor) -> Pair:
-    """All records of a group replaced, with other labels; `members` is (n,) bool."""
-    images, labels = pair[0].clone(), pair[1].clone()
-    images[members], labels[members] = 255 - images[members], (labels[members] + 1) % CLASSES
     return images, labels
 
 
@@ -270,7 +261,6 @@ def planted(target: Any, name: str, faulty: Callable[..., Any]) -> Iterator[None
 
 
 def parts_of(shards: Shards, private: Pair, seed: int = 9) -> Parts:
-    """The records that each teacher has."""
     salt = derive(seed, "partition") % 2**32
     return partition(*private, shards.count, shards.partition, shards.alpha, salt)
 

@@ -56,7 +56,6 @@ def _check(name: str, method: Any) -> Callable[[str, Any, Budget], list[str]]:
 
 
 def records_left_out(name: str, method: Any, budget: Budget) -> list[str]:
-    """A record is left out of everything."""
     trace, first, second = two_runs(method, budget, held(records()), held(without(records())), absent=True)
     return violations(trace, first.ledger, rows=True) + _students(first, second)
 

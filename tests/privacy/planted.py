@@ -52,7 +52,6 @@ class Planted:
 
 
 def gradients(world: bool, n: int) -> Tensor:
-    """(n, C) bounded gradients."""
     return (HALF if world else -HALF).expand(n, -1)
 
 

@@ -30,7 +30,6 @@ class Correct:
 
     @property
     def game(self) -> DistinguishingGame:
-        """The game in which this epsilon is claimed, and proved."""
         return DistinguishingGame(self.play, self.epsilon, math.inf, self.delta, self.name)
 
 

@@ -22,7 +22,6 @@ def votes(*counts: float) -> Tensor:
 
 
 def noisy(counts: Tensor, n: int, g: torch.Generator) -> Tensor:
-    """The correct answer."""
     return counts + VOTE_STD * normal(g, n, len(counts))
 
 

@@ -52,7 +52,6 @@ def steps_seen(found: set[CodeType]) -> Iterator[None]:
 
 
 def teacher_of(plugin: Any) -> Any:
-    """Return the toy teacher with the ensemble that the method needs."""
     private = records()
     shards = plugin.shards("shard-cnn", "toy") if "teacher_ensemble" in plugin.needs else None
     return held(private, teachers(shards, private) if shards else None)

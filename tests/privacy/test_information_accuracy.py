@@ -116,28 +116,21 @@ def test_most_chance_bounds_every_estimator(c):
     assert tight, "some answer attains it"
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: gaussian_capacity(-1.0),
-        lambda: gaussian_capacity(math.nan),
-        lambda: gaussian_capacity(1.0, -1),
-        lambda: laplace_capacity(-0.1, 3),
-        lambda: response_capacity(-1.0, 2),
-        lambda: response_capacity(math.nan, 2),
-        lambda: response_capacity(1.0, 0),
-        lambda: selective_capacity(1.0, 1),
-        lambda: needed(1.1, 10),
-        lambda: needed(math.nan, 10),
-        lambda: needed(0.5, 1),
-        lambda: most_accuracy(-1.0, 10),
-        lambda: most_accuracy(math.nan, 10),
-        lambda: most_chance(0.5, -1.0, 10),
-    ],
-)
-def test_information_refuses_values_out_of_range(call):
+BAD = {
+    gaussian_capacity: [(-1.0,), (math.nan,), (1.0, -1)],
+    laplace_capacity: [(-0.1, 3)],
+    response_capacity: [(-1.0, 2), (math.nan, 2), (1.0, 0)],
+    selective_capacity: [(1.0, 1)],
+    needed: [(1.1, 10), (math.nan, 10), (0.5, 1)],
+    most_accuracy: [(-1.0, 10), (math.nan, 10)],
+    most_chance: [(0.5, -1.0, 10)],
+}
+
+
+@pytest.mark.parametrize(("function", "given"), [(function, given) for function in BAD for given in BAD[function]])
+def test_information_refuses_values_out_of_range(function, given):
     with pytest.raises(BenchError):
-        call()
+        function(*given)
 
 
 def test_capacity_without_noise_is_infinite():

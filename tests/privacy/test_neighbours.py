@@ -27,7 +27,6 @@ from neighbours import (
     unmoved,
     violations,
     with_another,
-    with_another_group,
     with_another_label,
     without,
 )
@@ -51,47 +50,32 @@ Options = dict[str, Any]
 Case = tuple[str, Options] | tuple[str, Options, Variant]
 """A plug-in with options, and its variant if that is not the default one."""
 
+
+def cases(name: str, usual: Options, *changes: Options) -> list[tuple[str, Options]]:
+    """A plug-in with its usual options, and with each of some changes to them."""
+    return [(name, usual | each) for each in changes or ({},)]
+
+
+B: Options = {"batch": 20}
 SAMPLED: list[tuple[str, Options]] = [
-    ("dp-sgd", {"batch": 20}),
-    ("dp-sgd", {"batch": 20, "gradients": "func", "clip": 1e-3}),
-    ("dp-sgd", {"batch": 20, "network": "student"}),
-    ("dp-sgd", {"batch": 20, "network": "student", "gradients": "func"}),
-    ("dp-sgd", {"batch": 20, "views": 2}),
-    ("ts-adp", {"batch": 20}),
-    ("gm-dp", {"batch": 20}),
-    ("dp-wrn", {"batch": 20}),
-    ("dp-wrn", {"batch": 20, "chunk": 3, "augmentation": "crop-and-flip"}),
-    ("zcdp", {"batch": 20}),
-    ("dp-teacher", {"batch": 20, "conversion": "none"}),
-    ("dp-gan", {"batch": 20, "network": "dcgan"}),
-    ("dp-gan", {"batch": 20, "network": "mlp"}),
-    ("dp-sinkhorn", {"batch": 20}),
-    ("dp-sinkhorn", {"batch": 20, "clipping": "image"}),
-    ("psg", {"batch": 20, "replays": 1, "optimiser": "sgd", "norm": True}),
-    ("psg", {"batch": 20, "replays": 2}),
-    ("p3gm", {"batch": 20, "mean": "half", "components": 2}),
-    ("p3gm", {"batch": 20}),
-    ("p3gm", {"batch": 20, "mean": "noisy", "components": 1}),
-    ("class-moments", {}),
-    ("class-moments", {"second_moments": "per-class"}),
-    ("dp-teacher", {"teacher": "private-features", "conversion": "transcribe"}),
-    ("dp-teacher", {"teacher": "private-features", "conversion": "transcribe", "moments_share": 0.3}),
-    ("private-features", {}),
-    ("private-features", {"whitened": "maps"}),
-    ("private-features", {"whitening": "public", "mirrored": "yes"}),
-    ("patch-features", {"whitening": "none"}),
-    ("patch-features", {"whitening": "none", "features": "patches"}),
-    ("scatter-cnn", {"batch": 20}),
-    ("gep", {"batch": 20}),
-    ("gep", {"batch": 20, "residual": False, "images": "prior"}),
-    ("rgp", {"batch": 20}),
-    ("rgp", {"batch": 20, "carriers": "left", "head_scale": 1.0}),
-    ("spectral-dp", {"batch": 20}),
-    ("spectral-dp", {"batch": 20, "ratio": 1.0, "block": 1}),
-    ("topagg", {"batch": 20}),
-    ("topagg", {"batch": 20, "clip": 1e9, "aggregate": "mean", "kept": 0.2}),
-    ("geddp", {"batch": 20}),
-    ("geddp", {"batch": 20, "clip": 1e-3, "block": 8, "denoise": "blocks"}),
+    *cases("dp-sgd", B, {}, {"gradients": "func", "clip": 1e-3}, {"network": "student"}),
+    *cases("dp-sgd", B, {"network": "student", "gradients": "func"}, {"views": 2}),
+    *((name, B) for name in ("ts-adp", "gm-dp", "zcdp", "scatter-cnn")),
+    *cases("dp-wrn", B, {}, {"chunk": 3, "augmentation": "crop-and-flip"}),
+    *cases("dp-teacher", B, {"conversion": "none"}),
+    *cases("dp-teacher", {"teacher": "private-features", "conversion": "transcribe"}, {}, {"moments_share": 0.3}),
+    *cases("dp-gan", B, {"network": "dcgan"}, {"network": "mlp"}),
+    *cases("dp-sinkhorn", B, {}, {"clipping": "image"}),
+    *cases("psg", B, {"replays": 1, "optimiser": "sgd", "norm": True}, {"replays": 2}),
+    *cases("p3gm", B, {"mean": "half", "components": 2}, {}, {"mean": "noisy", "components": 1}),
+    *cases("class-moments", {}, {}, {"second_moments": "per-class"}),
+    *cases("private-features", {}, {}, {"whitened": "maps"}, {"whitening": "public", "mirrored": "yes"}),
+    *cases("patch-features", {"whitening": "none"}, {}, {"features": "patches"}),
+    *cases("gep", B, {}, {"residual": False, "images": "prior"}),
+    *cases("rgp", B, {}, {"carriers": "left", "head_scale": 1.0}),
+    *cases("spectral-dp", B, {}, {"ratio": 1.0, "block": 1}),
+    *cases("topagg", B, {}, {"clip": 1e9, "aggregate": "mean", "kept": 0.2}),
+    *cases("geddp", B, {}, {"clip": 1e-3, "block": 8, "denoise": "blocks"}),
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
@@ -103,19 +87,16 @@ BUDGETED = [case for case in SAMPLED if case == MLP_GAN or not case[1].keys() & 
 
 LEFT_OUT: list[tuple[str, Options]] = [
     ("dp-merf", {}),
-    ("gs-wgan", {"critics": 4, "steps": 12, "warm": 2, "generator": "resnet"}),
-    ("gs-wgan", {"critics": 4, "steps": 12, "clipping": "image", "generator": "resnet"}),
-    ("gs-wgan", {"critics": 4, "steps": 12}),
-    ("gs-wgan", {"critics": 4, "steps": 12, "mode": "published", "generator": "resnet"}),
-    ("pate-gan", {"teachers": 4, "steps": 8, "teacher_steps": 5, "teacher_rate": 0.1, "votes": "laplace"}),
-    ("datalens", {"teachers": 4, "steps": 8, "teacher_steps": 5, "rate": 0.05, "sigma": 30.0}),
-    ("datalens", {"teachers": 40, "steps": 8, "teacher": "perceptron", "clip": 1e9, "rate": 0.1, "sigma": 30.0}),
-    ("pate-gan", {"teachers": 40, "steps": 8, "teacher_steps": 5, "teacher_rate": 0.1, "votes": "gaussian"}),
-    ("g-pate", {"teachers": 4, "steps": 6, "teacher_steps": 3, "teacher_rate": 0.1, "network": "dcgan"}),
-    ("g-pate", {"teachers": 40, "steps": 6, "teacher_steps": 3, "teacher_rate": 0.1, "network": "mlp"}),
-    ("g-pate", {"teachers": 4, "steps": 6, "teacher_steps": 3, "teacher_rate": 0.1, "threshold": 0.4, "scale": 1.0}),
-    ("g-pate", {"teachers": 30, "steps": 6, "teacher_steps": 3, "teacher_rate": 0.1, "critic_width": 32}),
-]
+    *cases("gs-wgan", {"critics": 4, "steps": 12}, {}, {"warm": 2, "generator": "resnet"}),
+    *cases("gs-wgan", {"critics": 4, "steps": 12, "generator": "resnet"}, {"clipping": "image"}, {"mode": "published"}),
+    *cases("pate-gan", {"steps": 8, "teacher_steps": 5, "teacher_rate": 0.1},
+           {"teachers": 4, "votes": "laplace"}, {"teachers": 40, "votes": "gaussian"}),
+    *cases("datalens", {"steps": 8, "sigma": 30.0}, {"teachers": 4, "teacher_steps": 5, "rate": 0.05},
+           {"teachers": 40, "teacher": "perceptron", "clip": 1e9, "rate": 0.1}),
+    *cases("g-pate", {"steps": 6, "teacher_steps": 3, "teacher_rate": 0.1},
+           {"teachers": 4, "network": "dcgan"}, {"teachers": 40, "network": "mlp"},
+           {"teachers": 4, "threshold": 0.4, "scale": 1.0}, {"teachers": 30, "critic_width": 32}),
+]  # fmt: skip
 """A record is left out of everything."""
 
 ENSEMBLES: list[Case] = [
@@ -142,15 +123,10 @@ Of 13 teachers one has a single record, without which it stays untrained: its vo
 """
 
 LABELS: list[tuple[str, Options]] = [
-    ("rr", {}),
-    ("rr-debiased", {}),
-    ("lp-2st", {}),
-    ("alibi", {}),
-    ("alibi", {"noise": "gaussian"}),
-    ("cluster-rr", {}),
-    ("cluster-rr", {"loss": "debiased", "features": "pixels"}),
-    ("label-protocol", {"batch": 20}),
-    ("label-protocol", {"network": "student"}),
+    *((name, {}) for name in ("rr", "rr-debiased", "lp-2st")),
+    *cases("alibi", {}, {}, {"noise": "gaussian"}),
+    *cases("cluster-rr", {}, {}, {"loss": "debiased", "features": "pixels"}),
+    *cases("label-protocol", {}, {"batch": 20}, {"network": "student"}),
 ]
 """A record's label is replaced."""
 
@@ -188,22 +164,15 @@ def name_of(case: Case) -> str:
 
 
 def test_every_plug_in_with_private_data_has_a_case() -> None:
-    """One teacher's responses may all change with a record, as its ledger says; this test checks only them."""
-    here = {case[0] for case in (*SAMPLED, *SEARCHES, *LEFT_OUT, *ENSEMBLES, *LABELS)} | WITHOUT_ACCOUNT
-    for name in registry.entries("method"):
-        needs = configure(registry.load("method", name), "smoke", {}, "plugin").needs
-        assert name in here or not needs & {"private_data", "teacher_ensemble"}, f"{name}: add it to a list above"
-
-
-def test_every_variant_with_own_code_has_a_case() -> None:
-    cases: list[Case] = [*SAMPLED, *LEFT_OUT, *ENSEMBLES, *LABELS]
-    here = {(case[0], registry.choose_variant("method", case[0], *case[2:] or [None])) for case in cases} | ELSEWHERE
-    apart = [entry.name for entry in registry.entries("method").values() if entry.working is not None]
-    both = [(each, variant) for each in apart for variant in registry.variants("method", each)]
-    for name, variant in both:
-        needs = configure(registry.load("method", name, variant), "smoke", {}, "plugin", variant).needs
-        private = needs & {"private_data", "teacher_ensemble"}
-        assert (name, variant) in here or not private, f"{name}, {variant}: add it to a list above"
+    """And every variant with own code. One teacher's responses may all change with a record, as its ledger says."""
+    listed: list[Case] = [*SAMPLED, *SEARCHES, *LEFT_OUT, *ENSEMBLES, *LABELS]
+    here = {(case[0], registry.choose_variant("method", case[0], *case[2:] or [None])) for case in listed} | ELSEWHERE
+    names = {name for name, _ in here} | WITHOUT_ACCOUNT
+    for name, entry in registry.entries("method").items():
+        for variant in (None,) if entry.working is None else (None, *registry.variants("method", name)):
+            needs = configure(registry.load("method", name, variant), "smoke", {}, "plugin", variant).needs
+            has_case = name in names if variant is None else (name, variant) in here
+            assert has_case or not needs & {"private_data", "teacher_ensemble"}, f"{name}, {variant}: add it to a list"
 
 
 def replaced() -> tuple[Teacher, Teacher]:
@@ -219,13 +188,10 @@ def test_replaced_record_of_poisson_samples(case: tuple[str, Options]) -> None:
     assert not violations(trace, first.ledger, twice=True)
 
 
-GROUPED: list[tuple[str, Options]] = [
-    ("dp-sgd", {"batch": 5}),
-    ("dp-sgd", {"batch": 5, "max_per_group": 2, "gradients": "func"}),
-    ("dp-sgd", {"batch": 5, "views": 2}),
-    ("private-features", {}),
-    ("private-features", {"whitened": "maps", "max_per_group": 3}),
-    ("private-features", {"whitening": "public", "mirrored": "yes"}),
+GROUPED = [
+    *cases("dp-sgd", {"batch": 5}, {}, {"max_per_group": 2, "gradients": "func"}, {"views": 2}),
+    *cases("private-features", {}, {}, {"whitened": "maps", "max_per_group": 3}),
+    *cases("private-features", {"whitening": "public", "mirrored": "yes"}),
 ]
 
 
@@ -234,7 +200,7 @@ GROUPED: list[tuple[str, Options]] = [
 def test_replaced_group_of_records(case: tuple[str, Options]) -> None:
     """All records of group 7 of 12 are replaced."""
     groups, private = torch.arange(60) % 12, records()
-    pair = [replace(held(given), groups=groups) for given in (private, with_another_group(private, groups == 7))]
+    pair = [replace(held(given), groups=groups) for given in (private, with_another(private, groups == 7))]
     trace, first = compare(method(*case), pair[0], pair[1], budget=replace(OWN, unit=Unit.GROUP), missing=7)
     assert any(step.difference for step in trace.protected()), UNCHANGED
     assert not violations(trace, first.ledger, Unit.GROUP, twice=True)

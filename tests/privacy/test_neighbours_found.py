@@ -39,7 +39,6 @@ from bench.teachers import ensemble as training
 
 
 def replaced_record(name: str, **options: Any) -> list[str]:
-    """The violations of a method's ledger by a replaced record."""
     pair = held(records()), held(with_another(records()))
     trace, first, _ = two_runs(method(name, options), OWN, *pair, absent=False)
     return violations(trace, first.ledger, twice=True)

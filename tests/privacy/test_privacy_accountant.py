@@ -160,8 +160,6 @@ def test_account_of_huge_mixed_ledgers_is_finite():
 
 @attr.s(frozen=True, auto_attribs=True)
 class UserDpEvent(dp.DpEvent):
-    """An event that this package does not define."""
-
     strength: float
 
 

@@ -60,7 +60,6 @@ def two_releases(world: bool, n: int, g: torch.Generator) -> Tensor:
 
 
 def noised(std: float) -> Play:
-    """Normalised gradients with noise of this standard deviation."""
     return lambda world, n, g: gaussian_rows(normalise_rows(gradients(world, n), BETA), std, g)
 
 

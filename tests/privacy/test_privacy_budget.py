@@ -15,12 +15,6 @@ from bench.privacy.accountant import EmptyLedger, Overspent, account, check_budg
 from bench.privacy.budget import epsilon_from_json, epsilon_to_json
 
 
-def test_budget_defaults():
-    budget = Budget()
-    assert (budget.epsilon, budget.delta, budget.account, budget.solve) == (10.0, 1e-5, "claimed", "sigma")
-    assert budget.unit is Unit.EXAMPLE
-
-
 @pytest.mark.parametrize(
     "given",
     [{"epsilon": bad} for bad in (0, 0.0, -1.0, math.nan, -math.inf, None)]

@@ -7,26 +7,21 @@ import math
 import dp_accounting as dp
 import numpy as np
 import pytest
+from accountant_made import DELTA, G, L, P, ledger_of
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 from scipy.integrate import quad
 
-from bench.privacy import Ledger, randomised_response_event
+from bench.privacy import randomised_response_event
 from bench.privacy._pld import composed_epsilon, why_not
 from bench.privacy._pld import sampled_gaussian as sampled_losses
 from bench.privacy._rdp import laplace, renyi_epsilon, response, sampled_gaussian
 from bench.privacy.composition import decompose
 
-DELTA = 1e-5
-G, L, P = dp.GaussianDpEvent, dp.LaplaceDpEvent, dp.PoissonSampledDpEvent
-
 
 def parts_of(*spent, replaced=False):
-    ledger = Ledger()
-    for event, count in spent:
-        ledger.spend(event, count=count)
-    return decompose(ledger.entries(), unit_replaced=replaced)
+    return decompose(ledger_of(*spent).entries(), unit_replaced=replaced)
 
 
 OVERLAPS = [

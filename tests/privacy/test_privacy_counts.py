@@ -131,19 +131,10 @@ def test_noisy_counts_at_the_largest_scale(kind: Law, deviation: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("pate", ()),
-        ("pate-gnmax", ()),
-        ("pate-gan", ()),
-        ("g-pate", ()),
-        ("dgd", ()),
-        ("datalens", ()),
-        ("class-moments", (("teachers", "40"),)),
-        ("cluster-rr", ()),
-    ],
+    "name", ["pate", "pate-gnmax", "pate-gan", "g-pate", "dgd", "datalens", "class-moments", "cluster-rr"]
 )
-def test_methods_refuse_undrawable_votes(name: str, options: tuple[tuple[str, str], ...]) -> None:
+def test_methods_refuse_undrawable_votes(name: str) -> None:
+    options = (("teachers", "40"),) if name == "class-moments" else ()
     made, _ = Components().plugin("method", name, None, "quick", options)
     for epsilon in (1e-12, 1e-300):
         with pytest.raises(BenchError) as error:

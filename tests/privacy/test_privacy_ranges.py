@@ -9,28 +9,20 @@ from unittest.mock import patch
 import dp_accounting as dp
 import mpmath
 import pytest
+from accountant_made import DELTA, RR, G, L, P, cost, ledger_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
-from bench.privacy import Ledger, Unit, _pld, randomised_response_event
+from bench.privacy import Unit, _pld, randomised_response_event
 from bench.privacy._bounds import gaussian_epsilon, zcdp_epsilon
 from bench.privacy.accountant import Accounted, account
 
-DELTA = 1e-5
-G, L, P, RR = dp.GaussianDpEvent, dp.LaplaceDpEvent, dp.PoissonSampledDpEvent, dp.RandomizedResponseDpEvent
 COARSE = patch.object(_pld, "FINEST_GRID", 1e-3)
 
 
-def accounted(*spent, delta: float = DELTA, unit: Unit = Unit.EXAMPLE) -> Accounted:
-    ledger = Ledger()
-    for event, count in spent:
-        ledger.spend(event, count=count, unit=unit)
-    return account(ledger, unit, delta)
-
-
-def cost(*spent, delta: float = DELTA) -> float:
-    return accounted(*spent, delta=delta).epsilon
+def accounted(*spent, delta: float = DELTA) -> Accounted:
+    return account(ledger_of(*spent), Unit.EXAMPLE, delta)
 
 
 def exact_delta(mu: float, at: float) -> mpmath.mpf:
@@ -89,8 +81,8 @@ def test_account_of_tiny_mu_does_not_underflow():
     assert zcdp_epsilon(1e-170, DELTA) > 0
     assert cost((G(1e170), 1), (L(1e170), 1), delta=1e-300) > 0
     assert cost((P(0.5, G(1e170)), 1), delta=1e-300) > 0
-    assert cost((G(1e-170), 1)) == cost((P(0.5, G(1e-170)), 1)) == math.inf
-    assert accounted((G(1e-170), 1)).note == "the noise is too small"
+    assert cost(G(1e-170)) == cost((P(0.5, G(1e-170)), 1)) == math.inf
+    assert accounted(G(1e-170)).note == "the noise is too small"
 
 
 def least_total_variation(event) -> float:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
-import torch
 
 from bench import registry
-from bench.api import Context
 from bench.config import configure
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
-from bench.privacy.noise import Noise
-from bench.testing import CLASSES, SHAPE, MemoryArtifacts, silent, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, recording_context, toy_private, toy_teacher
 
 OF_LABELS = Budget(40.0, account="accounted", unit=Unit.LABEL)
 
@@ -61,24 +58,11 @@ def test_dp_sgd_refuses_extreme_clipping_norms(clip: float) -> None:
         method("dp-sgd", clip=clip)
 
 
-@dataclass(frozen=True)
-class Naming(Context):
-    """Records the requested noise."""
-
-    names: list[str] = field(default_factory=list)
-
-    def privacy_noise(self, name: str) -> Noise:
-        """Record the name and return the noise."""
-        self.names.append(name)
-        return super().privacy_noise(name)
-
-
 def test_baseline_without_the_teacher_has_separate_draws() -> None:
     """Two releases with one draw of the noise would cancel it."""
-    plugin = method("class-moments", teachers=3)
+    plugin, ctx = method("class-moments", teachers=3), recording_context()
     ensemble = Ensemble.build(["shard-cnn"], 3, SHAPE, CLASSES, range(3)).eval()
-    ctx = Naming(torch.device("cpu"), 0, silent, MemoryArtifacts())
-    plugin.convert(
-        replace(toy_teacher(), private=toy_private(), ensemble=ensemble), "datalens", Budget(None, solve="none"), ctx
-    )
-    assert len(set(ctx.names)) == len(ctx.names) == 3 and "control" in ctx.names
+    teacher = replace(toy_teacher(), private=toy_private(), ensemble=ensemble)
+    plugin.convert(teacher, "datalens", Budget(None, solve="none"), ctx)
+    names = [name for _, name in ctx.streams]
+    assert len(set(names)) == len(names) == 3 and "control" in names
