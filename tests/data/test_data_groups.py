@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from conftest import refuses
+from data_made import refusal
 from PIL import Image
 
 from bench import data
 from bench.data.dataset import Reading
 from bench.data.groups import is_held_out, read_groups
-from bench.errors import BadData, BadOption, BenchError, NotFound
+from bench.errors import BadOption, NotFound
 from bench.pipeline.material import Wanted, load_material
 
 COUNT = 120
@@ -45,11 +46,10 @@ def written(path: Path, groups: dict[str, str]) -> Path:
 
 
 def test_groups_of_arrays_are_numbered_over_both_parts(tmp_path: Path) -> None:
-    name = saved(tmp_path, x_train=X, y_train=Y, x_test=X, y_test=Y, groups_train=GROUPS, test_groups=GROUPS[::-1])
-    found = data.load(name)
+    found = data.load(saved(tmp_path, **BOTH, groups_train=GROUPS, test_groups=GROUPS[::-1]))
     assert found.train_groups is not None and found.test_groups is not None
     assert torch.equal(found.train_groups, found.test_groups.flip(0)) and len(found.train_groups.unique()) == 30
-    plain = data.load(saved(tmp_path, x_train=X, y_train=Y, x_test=X, y_test=Y))
+    plain = data.load(saved(tmp_path, **BOTH))
     assert plain.train_groups is None and plain.fingerprint != found.fingerprint
 
 
@@ -93,15 +93,14 @@ def test_split_keeps_each_record_with_its_group(tmp_path: Path) -> None:
     assert len(set(shown)) == 25 and not set(found.aux[:, 0, 7, 7].tolist()) & set(shown)
 
 
-def both_parts(**groups: Any) -> dict[str, Any]:
-    return {"x_train": X, "y_train": Y, "x_test": X, "y_test": Y, **groups}
+BOTH = {"x_train": X, "y_train": Y, "x_test": X, "y_test": Y}
 
 
 @pytest.mark.parametrize(
     ("arrays", "named"),
     [
-        (both_parts(train_groups=GROUPS), "test_groups"),
-        (both_parts(groups=GROUPS), "train_groups"),
+        (BOTH | {"train_groups": GROUPS}, "test_groups"),
+        (BOTH | {"groups": GROUPS}, "train_groups"),
         ({"x": X, "y": Y, "groups": GROUPS[:9]}, "groups"),
         ({"x": X, "y": Y, "groups": Y / 2}, "float64"),
         ({"x": X, "y": Y, "groups": np.where(Y == 1, "", "a")}, "position 1"),
@@ -109,7 +108,7 @@ def both_parts(**groups: Any) -> dict[str, Any]:
     ],
 )
 def test_wrong_groups_of_arrays_are_refused(arrays: dict[str, Any], named: str, tmp_path: Path) -> None:
-    refused(lambda: data.load(saved(tmp_path, **arrays)), BadData, named)
+    refusal(saved(tmp_path, **arrays), named)
 
 
 @pytest.mark.parametrize(
@@ -124,20 +123,16 @@ def test_wrong_groups_of_arrays_are_refused(arrays: dict[str, Any], named: str, 
 def test_wrong_files_of_groups_are_refused(text: str, named: str, tmp_path: Path) -> None:
     folder(tmp_path / "rooms")
     (tmp_path / "rooms" / "groups.csv").write_text(text)
-    refused(lambda: data.load(f"imagefolder:{tmp_path / 'rooms'}"), BadData, named)
+    refusal(f"imagefolder:{tmp_path / 'rooms'}", named)
 
 
 def test_missing_file_of_groups_is_refused(tmp_path: Path) -> None:
-    refused(lambda: read_groups(tmp_path / "none.csv", "data set 'mine'"), NotFound, "none.csv")
+    with refuses(NotFound, "none.csv"):
+        read_groups(tmp_path / "none.csv", "data set 'mine'")
     folder(tmp_path / "rooms")
-    refused(lambda: data.from_folder(tmp_path / "rooms", groups=tmp_path / "none.csv"), NotFound, "none.csv")
+    with refuses(NotFound, "none.csv"):
+        data.from_folder(tmp_path / "rooms", groups=tmp_path / "none.csv")
 
 
 def test_option_for_other_data_sets_is_refused() -> None:
-    refused(lambda: data.load("digits", reading=Reading(groups=Path("who.csv"))), BadOption, "--groups")
-
-
-def refused(call: Callable[[], object], error: type[BenchError], named: str) -> None:
-    with pytest.raises(error) as caught:
-        call()
-    assert named in str(caught.value) and "\n" not in str(caught.value)
+    refusal("digits", "--groups", error=BadOption, reading=Reading(groups=Path("who.csv")))
