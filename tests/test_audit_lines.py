@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
-from conftest import write_toy
-from torch import Tensor, nn
+from conftest import toy_job
+from records_made import accounted
+from torch import nn
 
 from bench import teachers
 from bench.core.privacy import Account, AccountedRecord
 from bench.core.records import AuditLine, Provenance
 from bench.pipeline import canary_audit
-from bench.pipeline.canary_game import CanaryGame, draw
+from bench.pipeline.canary_game import Canaries, CanaryGame, draw
 from bench.pipeline.job import Job
-from bench.pipeline.resolve import load_job
-from bench.pipeline.settings import Settings
 from bench.pipeline.trained import Trained
 from bench.privacy.one_run import ceiling
 from bench.storage.provenance import GitState, Origin, StepLog
 
-PROVED = AccountedRecord(
-    epsilon=3.0, delta=1e-5, unit="example", relation="add-or-remove", accountant="pld", version="2"
-)
+PROVED = AccountedRecord.model_validate(accounted(3.0))
 ACCOUNT = Account(claimed=None, accounted=PROVED, accounted_units={"example": PROVED}, audited=None, events=[])
+TOY_IMAGES = 360
 
 
 def line_of(bound: float) -> AuditLine:
@@ -35,10 +34,14 @@ def line_of(bound: float) -> AuditLine:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    place = write_toy(tmp_path_factory.mktemp("toy"), 360)
-    settings = Settings("no-defence", None, f"npz:{place}/toy.npz", teacher="datalens", tier="smoke")
-    return load_job(replace(settings, out=place / "runs"))
+def job(toy: Path) -> Job:
+    return toy_job(toy)
+
+
+def line(job: Job, canaries: Canaries, game: CanaryGame) -> AuditLine:
+    """The line of a network whose predictions are replaced."""
+    audited = cast("Trained[Any]", SimpleNamespace(network=None, result=SimpleNamespace(accuracy=0.5)))
+    return canary_audit.audit_line(job, audited, None, canaries, canary_audit.audit_spec(job, game, 0))
 
 
 @pytest.mark.parametrize(("student", "teacher", "powerful"), [(0.0, 0.5, True), (0.5, 0.0, False), (0.0, 0.0, False)])
@@ -52,16 +55,11 @@ def test_audit_power_is_bound_on_teacher(job: Job, student: float, teacher: floa
 def test_memorised_canaries_reach_the_ceiling(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     game = CanaryGame(40, 20)
     canaries = draw(job, game, 0)
-
-    def predict(network: nn.Module, images: Tensor, device: torch.device) -> Tensor:
-        answers = torch.where(canaries.coins, canaries.labels, (canaries.labels + 1) % 4)
-        return nn.functional.one_hot(answers, 4).float()
-
-    monkeypatch.setattr(teachers, "predict", predict)
-    audited = cast("Trained[Any]", SimpleNamespace(network=None, result=SimpleNamespace(accuracy=0.5)))
-    line = canary_audit.audit_line(job, audited, None, canaries, canary_audit.audit_spec(job, game, 0))
-    assert (line.memorised_inserted, line.memorised_left_out) == (1.0, 0.0)
-    assert line.correct == 20 and line.epsilon_lower == ceiling(20, 40, job.settings.budget.delta)
+    answers = torch.where(canaries.coins, canaries.labels, (canaries.labels + 1) % 4)
+    monkeypatch.setattr(teachers, "predict", lambda *_: nn.functional.one_hot(answers, 4).float())
+    found = line(job, canaries, game)
+    assert (found.memorised_inserted, found.memorised_left_out) == (1.0, 0.0)
+    assert found.correct == 20 and found.epsilon_lower == ceiling(20, 40, job.settings.budget.delta)
 
 
 @pytest.mark.parametrize("fell", [False, True])
@@ -69,9 +67,8 @@ def test_equal_coins_leave_one_share_unknown(job: Job, monkeypatch: pytest.Monke
     game = CanaryGame(6, 6)
     canaries = replace(draw(job, game, 0), coins=torch.full((6,), fell))
     monkeypatch.setattr(teachers, "predict", lambda *_: nn.functional.one_hot(canaries.labels, 4).float())
-    audited = cast("Trained[Any]", SimpleNamespace(network=None, result=SimpleNamespace(accuracy=0.5)))
-    line = canary_audit.audit_line(job, audited, None, canaries, canary_audit.audit_spec(job, game, 0))
-    assert (line.memorised_inserted, line.memorised_left_out) == ((1.0, None) if fell else (None, 1.0))
+    found = line(job, canaries, game)
+    assert (found.memorised_inserted, found.memorised_left_out) == ((1.0, None) if fell else (None, 1.0))
 
 
 def test_reference_network_is_of_the_same_kind(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

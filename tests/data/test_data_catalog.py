@@ -119,7 +119,7 @@ def test_slug_is_a_safe_file_name(name: str) -> None:
 
 
 def test_slug_resolves_working_directory(here: Path) -> None:
-    assert data.slug("imagefolder:.") == f"imagefolder-{here.name}".rstrip("_")
+    assert data.slug("imagefolder:.") == f"imagefolder-{here.name}"
 
 
 @pytest.mark.parametrize(("name", "channels"), [("digits@rgb", 3), ("digits@24@rgb", 3), ("digits@grey", 1)])
