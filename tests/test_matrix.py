@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import write_toy
+from conftest import toy_job, write_toy
 
 from bench import registry
 from bench.pipeline import run
-from bench.pipeline.resolve import load_job
-from bench.pipeline.settings import Settings
 
 OF_KIND: dict[str, dict[str, Any]] = {
     "grey": {"train": 160},
@@ -62,11 +60,7 @@ CELLS = [
 def test_run_every_method_with_attacks_is_ok(
     folders: dict[str, Path], kind: str, method: str, attack: str | None
 ) -> None:
-    toy = folders[kind]
-    settings = Settings(
-        method=method, attack=attack, dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke", out=toy / "runs"
-    )
-    outcome = run.run(load_job(settings), 0)
+    outcome = run.run(toy_job(folders[kind], method, attack), 0)
     record = outcome.record
     assert record.status in ("ok", "inconclusive", "skipped"), record.reason
     assert (record.reason == "") == (record.status == "ok")

@@ -7,23 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import write_toy
+from conftest import Type, toy_job, write_toy
 from torch import nn
 
-from bench.cli import main
 from bench.errors import OutOfMemory
 from bench.nets.footprint import footprint
 from bench.pipeline import memory
 from bench.pipeline.job import Job
-from bench.pipeline.resolve import load_job
-from bench.pipeline.settings import Settings
 
 
 def job(folder: Path, side: int, method: str = "dpsd", **others: Any) -> Job:
     if not (folder / "toy.npz").exists():
         write_toy(folder, 40, (1, side, side), test=8)
-    usual: dict[str, Any] = {"teacher": "datalens", "tier": "smoke", "out": folder / "runs"}
-    return load_job(Settings(method, None, f"npz:{folder}/toy.npz", **usual | others), budget=False)
+    return toy_job(folder, method, is_checked=False, **others)
 
 
 def test_footprint_of_two_layers() -> None:
@@ -51,10 +47,8 @@ def test_estimate_grows_with_pixels_queries_and_batch(tmp_path: Path) -> None:
     at_16, at_64 = memory.estimate(job(small, 16)), memory.estimate(job(large, 64))
     assert at_64.added > 3 * at_16.added
     many = job(large, 64, method_options=(("queries", "100000"), ("max_noise", "0")))
-    pixels = 64 * 64
-    assert memory.estimate(many).added - at_64.added > 2 * 100_000 * pixels, "answered images and their copy"
-    batch = job(large, 64, "no-defence", teacher_options=(("batch", "640"),))
-    usual = job(large, 64, "no-defence")
+    assert memory.estimate(many).added - at_64.added > 2 * 100_000 * 64 * 64, "answered images and their copy"
+    batch, usual = (job(large, 64, "no-defence", teacher_options=o) for o in ((("batch", "640"),), ()))
     assert memory.estimate(batch).added > 2 * memory.estimate(usual).added
 
 
@@ -81,15 +75,11 @@ def test_check_refuses_more_memory_than_is_free(
     assert capsys.readouterr().err == ""
 
 
-def test_run_with_too_little_memory_trains_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_toy(tmp_path, 40, test=8)
+def test_run_with_too_little_memory_trains_nothing(here: Path, monkeypatch: pytest.MonkeyPatch, typed: Type) -> None:
+    write_toy(here, 40, test=8)
     monkeypatch.setattr(memory, "free_memory", lambda device: 2**20)
-    given = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens"]
-    status = main([*given, "--dataset", f"npz:{tmp_path}/toy.npz", "--out", str(tmp_path / "runs")])
-    assert status == 2 and "GiB" in capsys.readouterr().err
-    assert not list(tmp_path.rglob("steps/teacher"))
+    said = typed("run --method no-defence --tier smoke --teacher datalens --dataset npz:toy.npz")
+    assert said.status == 2 and "GiB" in said.err and not list(here.rglob("steps/teacher"))
 
 
 def test_free_memory_is_that_of_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

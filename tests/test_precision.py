@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -72,15 +73,16 @@ def test_choose_precision_bf16_must_save_a_fifth(monkeypatch: pytest.MonkeyPatch
         assert devices.choose_precision("auto", CPU, SMALL) == found
 
 
-def test_choose_precision_emulated_bf16_times_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    timed_steps = timed(monkeypatch, 2.0, 0.1)
-    assert devices.choose_precision("auto", CPU, SMALL) == "fp32" and len(timed_steps) == 1
-
-
-def test_choose_precision_explicit_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    timed_steps = timed(monkeypatch, 0.5, 0.5)
-    assert [devices.choose_precision(given, CPU, SMALL) for given in ("bf16", "fp32")] == ["bf16", "fp32"]
-    assert not timed_steps
+@pytest.mark.parametrize(
+    ("given", "small", "network", "found", "count"),
+    [("auto", 2.0, 0.1, "fp32", 1), ("bf16", 0.5, 0.5, "bf16", 0), ("fp32", 0.5, 0.5, "fp32", 0)],
+    ids=["emulated", "bf16", "fp32"],
+)
+def test_choose_precision_does_not_time_the_network(
+    monkeypatch: pytest.MonkeyPatch, given: Any, small: float, network: float, found: str, count: int
+) -> None:
+    timed_steps = timed(monkeypatch, small, network)
+    assert devices.choose_precision(given, CPU, SMALL) == found and len(timed_steps) == count
 
 
 def test_choose_precision_times_once_and_keeps_rng_state(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,9 +103,7 @@ def test_training_step_runs_in_both_precisions(arch: str) -> None:
     for autocast in (True, False):
         devices.training_step(network, torch.rand(4, 1, 28, 28), autocast)
     assert seen == [(torch.bfloat16, 4), (torch.float32, 4)]
-    assert all(torch.equal(weights[name], weight) for name, weight in network.named_parameters()), (
-        "weights are unchanged"
-    )
+    assert all(torch.equal(weights[name], weight) for name, weight in network.named_parameters()), "unchanged weights"
 
 
 def test_job_precision_times_teacher_or_student(monkeypatch: pytest.MonkeyPatch) -> None:

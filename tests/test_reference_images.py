@@ -7,28 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import write_toy
+from conftest import toy_job
 from torch import Tensor
 
 from attacks.gmi import Gmi
 from bench.api import AttackResult, Context
 from bench.pipeline import evaluation, inversion, material, reference_images, run, stages
 from bench.pipeline.job import Job, run_spec
-from bench.pipeline.resolve import load_job
-from bench.pipeline.settings import Settings
 
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A toy data set with 160 training images."""
-    return write_toy(tmp_path_factory.mktemp("toy"), 160)
+TOY_IMAGES = 160
 
 
 def job(toy: Path, method: str = "no-defence", attack: str = "gmi") -> Job:
-    settings = Settings(
-        method=method, attack=attack, dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke", out=toy / "runs"
-    )
-    return load_job(settings)
+    return toy_job(toy, method, attack)
 
 
 def stored(toy: Path, kind: str) -> list[Path]:
@@ -47,36 +38,28 @@ def test_reference_images_are_scored_once_for_all_attacks(toy: Path) -> None:
     assert own == [True, False], "gmi has a generator, mi-face has none"
 
 
-@pytest.mark.thorough
-def test_stored_features_equal_extracted_ones(toy: Path) -> None:
-    given = job(toy)
-    spec = run_spec(given, 0)
-    run.run(given, 0)
-    m, device = given.material, given.device
-    evaluator = stages.train_evaluator(given, spec.evaluator).network
-    test = (m.data.test_images, m.data.test_labels)
-    new = evaluation.make_scorer(
-        evaluator,
-        m.private,
-        test,
-        evaluation.extract_features(evaluator, m.private[0], m.data.test_images, device),
-        device,
-    )
-    kept = inversion.make_scorer(given, spec, evaluator)
-    for one, other in ((kept.private, new.private), (kept.held_out, new.held_out)):
-        assert torch.equal(one.features, other.features) and torch.equal(one.labels, other.labels)
-    assert torch.equal(kept.directions, new.directions)
-    fresh = reference_images.score_sets(reference_images.data_sets(given), new)
-    found = reference_images.reference_metrics(given, given.attack, spec, kept)
-    assert {key: found[key] for key in fresh} == fresh
-
-
 def make_scorer(toy: Path) -> tuple[Job, evaluation.Scorer]:
     """Make a run; return its job and the scorer of its images."""
     given = job(toy)
     spec = run_spec(given, 0)
     run.run(given, 0)
     return given, inversion.make_scorer(given, spec, stages.train_evaluator(given, spec.evaluator).network)
+
+
+@pytest.mark.thorough
+def test_stored_features_equal_extracted_ones(toy: Path) -> None:
+    given, kept = make_scorer(toy)
+    spec, m, device = run_spec(given, 0), given.material, given.device
+    evaluator = stages.train_evaluator(given, spec.evaluator).network
+    features = evaluation.extract_features(evaluator, m.private[0], m.data.test_images, device)
+    test = (m.data.test_images, m.data.test_labels)
+    new = evaluation.make_scorer(evaluator, m.private, test, features, device)
+    for one, other in ((kept.private, new.private), (kept.held_out, new.held_out)):
+        assert torch.equal(one.features, other.features) and torch.equal(one.labels, other.labels)
+    assert torch.equal(kept.directions, new.directions)
+    fresh = reference_images.score_sets(reference_images.data_sets(given), new)
+    found = reference_images.reference_metrics(given, given.attack, spec, kept)
+    assert {key: found[key] for key in fresh} == fresh
 
 
 @pytest.mark.thorough

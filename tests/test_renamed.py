@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bench import registry, renamed
@@ -37,11 +39,7 @@ def test_every_old_name_belongs_to_a_plugin() -> None:
     ],
 )
 def test_old_name_is_read_with_a_notice(
-    name: str,
-    old: dict[str, str],
-    new: dict[str, str],
-    recorded: dict[str, int | str],
-    capsys: pytest.CaptureFixture[str],
+    name: str, old: dict[str, str], new: dict[str, str], recorded: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     renamed._notify.cache_clear()
     cls = registry.load("method", name, "working")

@@ -6,35 +6,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import write_toy
+from conftest import toy_job, write_toy
 from torch import Tensor, nn
 
 from bench import boards
 from bench.api import Target
 from bench.pipeline import retrieval, run
 from bench.pipeline.job import Job
-from bench.pipeline.resolve import load_job
-from bench.pipeline.settings import Settings
 from bench.storage.records import Record
 
 KEYS = ("retrieval_accuracy", "retrieval_best_accuracy", "retrieval_next_accuracy", "retrieval_mean_accuracy")
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("toy"), 160)
+TOY_IMAGES = 160
 
 
 def job(toy: Path, attack: str, method: str = "no-defence") -> Job:
-    settings = Settings(
-        method=method,
-        attack=attack,
-        dataset=f"npz:{toy}/toy.npz",
-        teacher="datalens",
-        tier="smoke",
-        out=toy / "o",
-    )
-    return load_job(settings)
+    return toy_job(toy, method, attack, out=toy / "o")
 
 
 class ByBrightness(nn.Module):
@@ -57,12 +45,6 @@ def rng() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def test_preferred_by_scores_is_sorted_with_ties_by_index() -> None:
-    queried = target()
-    found = retrieval.preferred(queried, images(0.2, 0.9, 0.4, 0.9, 0.1), 3, rng())
-    assert found.tolist() == [[4, 0, 2], [1, 3, 2]] and queried.queries == 5
-
-
 def test_preferred_by_labels_draws_from_the_class_or_all() -> None:
     found = retrieval.preferred(target("label"), images(0.2, 0.9, 0.4, 0.8), 3, rng())
     assert set(found[0].tolist()) == {0, 2} and set(found[1].tolist()) == {1, 3}
@@ -77,13 +59,19 @@ def test_preferred_by_scores_ignores_the_order_of_images() -> None:
     assert torch.equal(one, order[other])
 
 
-def test_preferred_repeats_if_images_are_few() -> None:
-    assert retrieval.preferred(target(), images(0.2, 0.9), 5, rng())[0].tolist() == [0, 1, 0, 1, 0]
-
-
-def test_preferred_finds_the_image_that_the_target_knows() -> None:
-    queried = images(0.3, 0.99, 0.2)
-    assert int(retrieval.preferred(target(), queried, 1, rng())[1]) == 1
+@pytest.mark.parametrize(
+    ("brightness", "count", "expected"),
+    [
+        ((0.2, 0.9, 0.4, 0.9, 0.1), 3, [[4, 0, 2], [1, 3, 2]]),
+        ((0.2, 0.9), 5, [[0, 1, 0, 1, 0], [1, 0, 1, 0, 1]]),
+        ((0.3, 0.99, 0.2), 1, [[2], [1]]),
+    ],
+    ids=["ties by index", "few images", "known image"],
+)
+def test_preferred_by_scores_is_sorted(brightness: tuple[float, ...], count: int, expected: list[list[int]]) -> None:
+    queried = target()
+    found = retrieval.preferred(queried, images(*brightness), count, rng())
+    assert found.tolist() == expected and queried.queries == len(brightness)
 
 
 @pytest.mark.thorough
