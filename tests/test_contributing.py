@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, write_toy
+from conftest import ROOT, Type, write_toy
 from distributions import install
 
 from bench import data, plugins, registry
@@ -79,9 +79,7 @@ def test_examples_run(place: Path, tmp_path: Path, kind: str, capsys: pytest.Cap
     assert all(json.dumps(word) in said for word in RUNS[kind] if not word.startswith("--") and word != "0.4")
 
 
-def test_examples_are_listed_and_shown(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    listed = capsys.readouterr().out
+def test_examples_are_listed_and_shown(place: Path, typed: Type) -> None:
+    listed = typed("list").out
     assert all(f"  {name} " in listed for kind in plugins.KINDS.values() for name in POINTS[kind.group])
-    assert main(["show", "best-auxiliary"]) == 0
-    assert "1. Scores are compared with those of the other classes." in capsys.readouterr().out
+    assert "1. Scores are compared with those of the other classes." in typed("show best-auxiliary").out

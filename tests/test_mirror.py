@@ -16,18 +16,15 @@ from bench.storage.store import MANIFEST, Store
 SPEC = {"kind": "teacher", "value": 1}
 
 
-def write(text: str) -> Any:
-    """Return a function that writes one file in a folder."""
+def teacher(root: Path, text: str, kind: str = "teacher", value: int = 1, **how: Any) -> Any:
+    """A step of a machine's store, made with a file of this text unless it exists; with the text of the file."""
 
     def make(path: Path) -> None:
         (path / "part").mkdir()
         (path / "part" / "result.txt").write_text(text)
 
-    return make
-
-
-def result(step: Any) -> str:
-    return str((step.path / "part" / "result.txt").read_text())
+    step = Store(root, **how).step(kind, SPEC | {"value": value}, make)
+    return step, (step.path / "part" / "result.txt").read_text()
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -39,43 +36,37 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_mirror_second_machine_downloads_a_teacher(url: str, tmp_path: Path) -> None:
-    first = Store(tmp_path / "a").step("teacher", SPEC, write("a"))
-    second = Store(tmp_path / "b").step("teacher", SPEC, write("b"))
-    assert (first.cached, second.cached) == (False, True) and result(second) == "a"
+    first, _ = teacher(tmp_path / "a", "a")
+    second, text = teacher(tmp_path / "b", "b")
+    assert (first.cached, second.cached, text) == (False, True, "a")
     assert second.path == tmp_path / "b" / "steps" / "teacher" / first.path.name
-    assert Store(tmp_path / "b").step("teacher", SPEC, write("c")).cached
-    assert result(Store(tmp_path / "c").step("teacher", SPEC | {"value": 2}, write("d"))) == "d"
+    assert teacher(tmp_path / "b", "c")[0].cached and teacher(tmp_path / "c", "d", value=2)[1] == "d"
 
 
 def test_mirror_fresh_step_keeps_the_first_upload(url: str, tmp_path: Path) -> None:
-    Store(tmp_path / "a").step("teacher", SPEC, write("a"))
-    assert result(Store(tmp_path / "b", fresh=True).step("teacher", SPEC, write("b"))) == "b"
-    assert result(Store(tmp_path / "c").step("teacher", SPEC, write("c"))) == "a"
+    texts = [teacher(tmp_path / text, text, fresh=text == "b")[1] for text in "abc"]
+    assert texts == ["a", "b", "a"]
 
 
 def test_mirror_copies_no_releases(url: str, tmp_path: Path) -> None:
-    Store(tmp_path / "a").step("release", SPEC, write("a"))
-    assert result(Store(tmp_path / "b").step("release", SPEC, write("b"))) == "b"
+    assert [teacher(tmp_path / text, text, kind="release")[1] for text in "ab"] == ["a", "b"]
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "outside", "no manifest"])
 def test_mirror_damaged_copy_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     monkeypatch.setenv(VARIABLE, f"file://{tmp_path}/mirror")
-    step = Store(tmp_path / "a").step("teacher", SPEC, write("a"))
+    step, _ = teacher(tmp_path / "a", "a")
     copy = tmp_path / "mirror" / "teacher" / step.path.name
-    file = copy / "part" / "result.txt"
     if damage == "changed":
-        file.write_text("other")
+        (copy / "part" / "result.txt").write_text("other")
     elif damage == "missing":
-        file.unlink()
-    elif damage == "outside":
-        content = json.loads((copy / MANIFEST).read_text())
-        (copy / MANIFEST).write_text(json.dumps(content | {"files": {"../../escaped": "0"}}))
+        (copy / "part" / "result.txt").unlink()
     else:
-        (copy / MANIFEST).write_text("{")
+        outside = json.loads((copy / MANIFEST).read_text()) | {"files": {"../../escaped": "0"}}
+        (copy / MANIFEST).write_text(json.dumps(outside) if damage == "outside" else "{")
     lines = list[str]()
-    found = Store(tmp_path / "b", notify=lines.append).step("teacher", SPEC, write("b"))
-    assert not found.cached and result(found) == "b" and len(lines) == 1
+    found, text = teacher(tmp_path / "b", "b", notify=lines.append)
+    assert not found.cached and text == "b" and len(lines) == 1
     assert not list(tmp_path.rglob("escaped")) and not list(tmp_path.glob("b/steps/teacher/.making-*"))
 
 
@@ -83,7 +74,7 @@ def test_mirror_not_writable_costs_a_line(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "file").touch()
     monkeypatch.setenv(VARIABLE, f"file://{tmp_path}/file/mirror")
     lines = list[str]()
-    assert result(Store(tmp_path / "a", notify=lines.append).step("teacher", SPEC, write("a"))) == "a"
+    assert teacher(tmp_path / "a", "a", notify=lines.append)[1] == "a"
     assert lines and all(str(tmp_path) in line for line in lines)
 
 

@@ -10,10 +10,7 @@ from bench import registry, testing
 
 NOT_RANDOM = {"no-defence"}
 READS_BATCH_NORM = {"dp-dfd"}
-ONCE_MORE = {
-    "test_unneeded_teacher_has_no_effect",
-    "test_release_depends_on_the_seed",
-}
+ONCE_MORE = {"test_unneeded_teacher_has_no_effect", "test_release_depends_on_the_seed"}
 
 
 def contracts(kind: str, contract: type[Any]) -> list[Any]:
@@ -45,25 +42,26 @@ def checks(contract: type[Any]) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.thorough if name in ONCE_MORE else ()) for name in names]
 
 
-@pytest.mark.parametrize("check", checks(testing.MethodContract))
-@pytest.mark.parametrize("plugin", contracts("method", testing.MethodContract))
-def test_methods(plugin: testing.MethodContract, check: str) -> None:
+CONTRACTS = {
+    testing.MethodContract: "method",
+    testing.AttackContract: "attack",
+    testing.MembershipContract: "attack",
+    testing.ReleaseContract: "attack",
+}
+
+
+def pairs(*kinds: type[Any]) -> list[Any]:
+    """Each plug-in with each test of its contract."""
+    every = [(plugin, check) for kind in kinds for plugin in contracts(CONTRACTS[kind], kind) for check in checks(kind)]
+    return [pytest.param(*plugin.values, *check.values, id=f"{plugin.id}-{check.values[0]}", marks=check.marks)
+            for plugin, check in every]  # fmt: skip
+
+
+@pytest.mark.parametrize(("plugin", "check"), pairs(testing.MethodContract))
+def test_methods(plugin: Any, check: str) -> None:
     getattr(plugin, check)()
 
 
-@pytest.mark.parametrize("check", checks(testing.AttackContract))
-@pytest.mark.parametrize("plugin", contracts("attack", testing.AttackContract))
-def test_attacks(plugin: testing.AttackContract, check: str) -> None:
-    getattr(plugin, check)()
-
-
-@pytest.mark.parametrize("check", checks(testing.MembershipContract))
-@pytest.mark.parametrize("plugin", contracts("attack", testing.MembershipContract))
-def test_membership_attacks(plugin: testing.MembershipContract, check: str) -> None:
-    getattr(plugin, check)()
-
-
-@pytest.mark.parametrize("check", checks(testing.ReleaseContract))
-@pytest.mark.parametrize("plugin", contracts("attack", testing.ReleaseContract))
-def test_attacks_on_releases(plugin: testing.ReleaseContract, check: str) -> None:
+@pytest.mark.parametrize(("plugin", "check"), pairs(*(kind for kind in CONTRACTS if CONTRACTS[kind] == "attack")))
+def test_attacks(plugin: Any, check: str) -> None:
     getattr(plugin, check)()

@@ -32,21 +32,23 @@ def test_docs_tables_match_boards() -> None:
 def test_unknown_docs_table_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- table nosuch_digits -->\n\n<!-- end -->\n")
-    monkeypatch.setattr(pages, "PAGES", (page,))
-    assert pages.main([]) == 2
-    assert "nosuch_digits" in capsys.readouterr().err
+    (tmp_path / "page.md").write_text("<!-- table nosuch_digits -->\n\n<!-- end -->\n")
+    monkeypatch.setattr(pages, "PAGES", (tmp_path / "page.md",))
+    assert pages.main([]) == 2 and "nosuch_digits" in capsys.readouterr().err
 
 
-def test_rows_csv_options_are_parsed() -> None:
-    assert boards.parsed("teachers=40 epsilon=8 account=accounted") == {
-        "method": {"teachers": 40},
-        "budget": {"epsilon": 8.0, "account": "accounted"},
-    }
-    assert boards.parsed("epsilon=null solve=none") == {"budget": {"epsilon": None, "solve": "none"}}
-    assert boards.parsed("epsilon=inf mode=label") == {"method": {"mode": "label"}, "budget": {"epsilon": "inf"}}
-    assert boards.parsed("") == {}
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("teachers=40 epsilon=8 account=accounted",
+         {"method": {"teachers": 40}, "budget": {"epsilon": 8.0, "account": "accounted"}}),
+        ("epsilon=null solve=none", {"budget": {"epsilon": None, "solve": "none"}}),
+        ("epsilon=inf mode=label", {"method": {"mode": "label"}, "budget": {"epsilon": "inf"}}),
+        ("", {}),
+    ],
+)  # fmt: skip
+def test_rows_csv_options_are_parsed(text: str, options: dict[str, Any]) -> None:
+    assert boards.parsed(text) == options
 
 
 def test_changed_number_is_reported_and_rewritten(
@@ -102,16 +104,14 @@ def test_verdict_names_a_reason_for_more_than_five_points(accuracy: float, verdi
 def test_cells_format_numbers_of_a_result() -> None:
     row = {"accuracy_mean": 0.7346, "accuracy_std": 0.0212, "epsilon_claimed": 10.0, "claim_unit": "query"}
     row |= {"epsilon_accounted": 7639.4, "unit": "example", "flags": "seeded-noise"}
-    found = one(**row)
-    assert (cells.accuracy(found), cells.claimed(found), cells.accounted(found)) == (
-        "73.5 ± 2.1 %",
-        "10 per response",
-        "7,639",
-    )
-    assert cells.accounted(one(**row | {"flags": "float32-noise seeded-noise"})) == "7,639, float32 noise"
-    row |= {"accuracy_std": "", "claim_unit": "", "epsilon_accounted": math.inf, "flags": "float32-noise"}
-    found = one(**row)
-    assert (cells.accuracy(found), cells.claimed(found), cells.accounted(found)) == ("73.5 %", "none", "infinite")
+    bare = {"accuracy_std": "", "claim_unit": "", "epsilon_accounted": math.inf, "flags": "float32-noise"}
+    for changes, texts in (
+        ({}, ("73.5 ± 2.1 %", "10 per response", "7,639")),
+        ({"flags": "float32-noise seeded-noise"}, ("73.5 ± 2.1 %", "10 per response", "7,639, float32 noise")),
+        (bare, ("73.5 %", "none", "infinite")),
+    ):
+        found = one(**row | changes)
+        assert (cells.accuracy(found), cells.claimed(found), cells.accounted(found)) == texts
     options = {"method": {"k": 2, "secure": True}, "budget": {"solve": "none", "account": "accounted", "epsilon": 1.0}}
     assert cells.typed(options) == "`--method.k 2 --method.secure true --epsilon 1 --account accounted`"
 
@@ -159,7 +159,6 @@ def test_release_prefers_the_usual_network_and_tier(
     first = one(**USUAL | {"method": method, "seeds": "0"} | usual)
     second = one(**USUAL | {"method": method, "seeds": "0" if method == "dpsd" else "0 1 2"} | other)
     monkeypatch.setattr(boards, "board", lambda name: [second, first])
-    (key, value) = next(iter(other.items()))
-    assert boards.release("mnist", method, {}) is first
-    assert boards.release("mnist", method, {}, **{key: value}) is second
-    assert boards.release("mnist", method, {}, **{key: "standard"}) is None
+    key, value = next(iter(other.items()))
+    found = [boards.release("mnist", method, {}, **given) for given in ({}, {key: value}, {key: "standard"})]
+    assert found == [first, second, None]

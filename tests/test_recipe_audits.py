@@ -135,31 +135,35 @@ def test_recipe_audits_every_guarantee_on_the_boards(audited: list[dict[str, Any
     assert not [name.partition("{")[0] for name in uncovered(boards, audited)]
 
 
-def test_uncovered_detects_a_release_without_audit(audited: list[dict[str, Any]]) -> None:
-    changed = json.loads(json.dumps(audited[0]))
+def with_changes(audit: dict[str, Any], version: int, tier: str = "", **changes: Any) -> dict[str, Any]:
+    """A copy of an audit with another version of its plug-in, and other options."""
+    made = json.loads(json.dumps(audit))
+    made["release"]["version"] += version
+    made["release"]["budget"]["epsilon"] = changes.pop("epsilon", made["release"]["budget"]["epsilon"])
+    made["release"]["options"] |= changes
+    return made | {"tier": tier or made["tier"]}
 
-    def is_uncovered() -> bool:
-        return uncovered({"it": changed}, audited) == ["it"]
 
-    assert not is_uncovered()
-    changed["release"]["version"] -= 1
-    assert not is_uncovered(), "the audit is of a newer version of the plug-in"
-    changed["release"]["options"]["an-old-name"] = 1
-    assert not is_uncovered()
-    changed["release"]["options"]["student_steps"] = 77
-    assert not is_uncovered(), "sizes may differ too"
-    changed["release"]["budget"]["epsilon"] = 3.0
-    assert is_uncovered()
-    changed["release"]["budget"]["epsilon"] = 10.0
-    changed["release"]["options"]["mode"] = "label"
-    changed["release"]["options"]["beta"] = 0.5
-    assert is_uncovered(), "other options"
-    changed = json.loads(json.dumps(audited[0]))
-    changed["release"]["version"] += 1
-    assert is_uncovered(), "a version that does not exist yet"
-    changed["release"]["version"] -= 1
-    changed["tier"] = "paper"
-    assert is_uncovered()
+@pytest.mark.parametrize(
+    ("changes", "is_uncovered"),
+    [
+        ({"version": 0}, False),
+        ({"version": -1}, False),
+        ({"version": -1, "an-old-name": 1}, False),
+        ({"version": -1, "student_steps": 77}, False),
+        ({"version": -1, "epsilon": 3.0}, True),
+        ({"version": -1, "mode": "label", "beta": 0.5}, True),
+        ({"version": 1}, True),
+        ({"version": 0, "tier": "paper"}, True),
+    ],
+    ids=["same", "older", "older name", "older size", "epsilon", "options", "unknown version", "tier"],
+)
+def test_uncovered_detects_a_release_without_audit(
+    audited: list[dict[str, Any]], changes: dict[str, Any], is_uncovered: bool
+) -> None:
+    """An audit of a newer version covers it, with other names and sizes; none is of a version that does not exist."""
+    changed = with_changes(audited[0], **changes)
+    assert uncovered({"it": changed}, audited) == ["it"] * is_uncovered
 
 
 def test_recipe_audits_have_these_canaries_and_epochs() -> None:

@@ -22,9 +22,8 @@ from bench.storage.records import Record
 
 def told_apart(**numbers: float) -> Record:
     found = record(attack="lira", auc=0.55)
-    found.metrics |= {"teacher_auc": 0.7, "teacher_auc.lo": 0.65, "random_auc.lo": 0.45} | {
-        key.replace("_lo", ".lo"): value for key, value in numbers.items()
-    }
+    found.metrics |= {"teacher_auc": 0.7, "teacher_auc.lo": 0.65, "random_auc.lo": 0.45}
+    found.metrics |= {key.replace("_lo", ".lo"): value for key, value in numbers.items()}
     return found
 
 
@@ -58,23 +57,23 @@ def test_standing_equals_membership_power() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "wanted"),
+    ("p", "numbers", "wanted"),
     [
-        ({"power_p_teacher": 0.001}, "pass"),
-        ({"power_p_teacher": None}, "inconclusive"),
-        ({"power_p_teacher": 0.001, "teacher_floor_p": 1.0}, "inconclusive"),
-        ({"power_p_teacher": 0.001, "teacher_floor_p": 0.0501}, "inconclusive"),
-        ({"power_p_teacher": 0.001, "teacher_floor_p": 0.01}, "pass"),
-        ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.25}, "pass"),
-        ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.24}, "inconclusive"),
-        ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.24, "teacher_floor_p": 0.01}, "pass"),
-        ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.9, "teacher_judge_accuracy": 0.2}, "inconclusive"),
-        ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.9, "teacher_judge_accuracy": 0.0}, "inconclusive"),
+        (0.001, {}, "pass"),
+        (None, {}, "inconclusive"),
+        (0.001, {"teacher_floor_p": 1.0}, "inconclusive"),
+        (0.001, {"teacher_floor_p": 0.0501}, "inconclusive"),
+        (0.001, {"teacher_floor_p": 0.01}, "pass"),
+        (0.001, {"teacher_attack_accuracy": 0.25}, "pass"),
+        (0.001, {"teacher_attack_accuracy": 0.24}, "inconclusive"),
+        (0.001, {"teacher_attack_accuracy": 0.24, "teacher_floor_p": 0.01}, "pass"),
+        (0.001, {"teacher_attack_accuracy": 0.9, "teacher_judge_accuracy": 0.2}, "inconclusive"),
+        (0.001, {"teacher_attack_accuracy": 0.9, "teacher_judge_accuracy": 0.0}, "inconclusive"),
     ],
 )
-def test_inversion_power_needs_classes_and_strength(numbers: dict[str, Any], wanted: str) -> None:
+def test_inversion_power_needs_classes_and_strength(p: float | None, numbers: dict[str, Any], wanted: str) -> None:
     found = record(attack="gmi")
-    found.metrics |= numbers
+    found.metrics |= {"power_p_teacher": p} | numbers
     assert standing(found) == wanted
     found.metrics |= {"floor_p": 0.01}
     assert ("retrieval" in flags(found)) == (wanted != "pass")

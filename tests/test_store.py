@@ -7,11 +7,13 @@ import multiprocessing
 import os
 import signal
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from conftest import refuses
 from safetensors.torch import save_file
 
 from bench.errors import BenchError
@@ -32,15 +34,19 @@ def result(step: store.Step) -> str:
     return (step.path / "result.txt").read_text()
 
 
+def toy(root: Path, text: str, spec: Any = SPEC, **how: Any) -> store.Step:
+    """A step of the store in a folder, made with this text unless it exists."""
+    return Store(root, **how).step("toy", spec, write(text))
+
+
 def test_store_makes_a_step_once_for_each_spec(tmp_path: Path) -> None:
-    first = Store(tmp_path).step("toy", SPEC, write("a"))
-    again = Store(tmp_path).step("toy", SPEC, write("b"))
+    first, again = toy(tmp_path, "a"), toy(tmp_path, "b")
     assert (first.cached, again.cached) == (False, True) and result(again) == "a"
-    assert Store(tmp_path).step("toy", OTHER, write("b")).path != first.path
+    assert toy(tmp_path, "b", OTHER).path != first.path
 
 
 def test_store_fresh_makes_every_step_once_more(tmp_path: Path) -> None:
-    Store(tmp_path).step("toy", SPEC, write("a"))
+    toy(tmp_path, "a")
     fresh = Store(tmp_path, fresh=True)
     assert [result(fresh.step("toy", SPEC, write(text))) for text in "bc"] == ["b", "b"]
 
@@ -75,15 +81,13 @@ def test_store_reads_large_files_only_if_they_changed(
 
 @pytest.mark.parametrize("damage", ["truncate", "remove", "{", "[]", '{"files": []}'])
 def test_store_damaged_step_is_moved_and_made_again(tmp_path: Path, damage: str) -> None:
-    path = Store(tmp_path).step("toy", SPEC, write("aaaa")).path
-    if damage == "truncate":
-        (path / "result.txt").write_text("aa")
-    elif damage == "remove":
+    path = toy(tmp_path, "aaaa").path
+    if damage == "remove":
         (path / "result.txt").unlink()
     else:
-        (path / MANIFEST).write_text(damage)
+        (path / ("result.txt" if damage == "truncate" else MANIFEST)).write_text(damage[:2])
     lines: list[str] = []
-    step = Store(tmp_path, notify=lines.append).step("toy", SPEC, write("new"))
+    step = toy(tmp_path, "new", notify=lines.append)
     assert not step.cached and result(step) == "new"
     assert len(lines) == 1 and str(path) in lines[0] and "\n" not in lines[0]
     assert len(list(path.parent.glob(".damaged-*"))) == 1
@@ -183,10 +187,10 @@ def test_log_has_the_steps_within_a_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize("left_out", [(), ("made", "within"), ("made", "within", "large")])
 def test_log_origin_is_none_outside_a_run(tmp_path: Path, left_out: tuple[str, ...]) -> None:
     """Steps of older versions have no such fields."""
-    kept = Store(tmp_path)
-    made = kept.step("toy", SPEC, write("a"))
+    made = toy(tmp_path, "a")
     manifest = json.loads((made.path / MANIFEST).read_text())
     (made.path / MANIFEST).write_text(json.dumps({k: v for k, v in manifest.items() if k not in left_out}))
+    kept = Store(tmp_path)
     with kept.log_steps(CPU) as log:
         assert kept.step("toy", SPEC, write("b")).cached
     assert log.steps == {name_of(made): None}
@@ -200,21 +204,18 @@ def test_origin_from_another_version_is_read(tmp_path: Path) -> None:
 
 
 def test_log_has_steps_of_a_scratch_store(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    Store(root).step("toy", SPEC, write("a"))
-    kept = Store(root, scratch=tmp_path / "scratch")
+    toy(tmp_path / "root", "a")
+    kept = Store(tmp_path / "root", scratch=tmp_path / "scratch")
     with kept.log_steps(CPU) as log:
-        existing = kept.step("toy", SPEC, write("b"))
-        new = kept.step("toy", OTHER, write("c"))
+        existing, new = (kept.step("toy", spec, write("b")) for spec in (SPEC, OTHER))
     assert log.steps == {name_of(existing): None, name_of(new): CPU}
     assert new.path.is_relative_to(tmp_path / "scratch")
 
 
 def test_store_directory_not_writable_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BenchError, match=str(tmp_path / "file" / "runs")) as caught:
+    with refuses(BenchError, tmp_path / "file" / "runs"):
         Store(tmp_path / "file" / "runs")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
@@ -230,10 +231,7 @@ def test_atomic_write_replaces_only_after_the_disk_has_all(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "fsync", fsync)
-    if is_interrupted:
-        with pytest.raises(KeyboardInterrupt):
-            write_atomically(path, "new")
-    else:
+    with pytest.raises(KeyboardInterrupt) if is_interrupted else nullcontext():
         write_atomically(path, "new")
     assert before == ["old"] and path.read_text() == ("old" if is_interrupted else "new")
     assert [file.name for file in path.parent.iterdir()] == ["b.csv"]
