@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import board_records
@@ -156,28 +155,3 @@ def test_page_data_have_no_hidden_letter() -> None:
     quoted = re.fullmatch(r"REPORT\[\"names\"\] = JSON\.parse\('(.*)'\);\n", made)
     assert quoted is not None
     assert json.loads(quoted[1].replace("\\'", "'").replace("\\\\", "\\"))["number"] == 1.5
-
-
-class Elements(HTMLParser):
-    """The names of the elements of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found |= {tag, *(name for name, _ in attrs if name.startswith("on"))}
-
-
-def test_charts_escape_names() -> None:
-    from bench.report.site import _charts
-    from bench.report.sources import Sources
-
-    def elements(method: str) -> set[str]:
-        made = record(0, 0.5)
-        made.spec["release"]["method"] = method
-        parser = Elements()
-        parser.feed(_charts("digits", Sources([made]), []))
-        return parser.found
-
-    assert elements('x"><img src=y onerror=z><script>alert(1)</script>') == elements("plain")

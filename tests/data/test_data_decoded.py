@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import Type
 from data_made import refusal
 from PIL import Image
 
 from bench import data
-from bench.cli import main
 from bench.data import images as image_store
 from bench.pipeline.material import Wanted, kept_in, load_material
 from bench.storage.store import inspect
@@ -85,8 +85,8 @@ def test_large_parts_are_kept_in_files(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(image_store, "LARGE", 1)
     large = load_material(Wanted(name, "iid", out=tmp_path / "out"))
     assert list((tmp_path / "out" / "steps" / "image-rows").glob("[0-9a-f]*"))
-    assert torch.equal(small.private[0], large.private[0]) and torch.equal(small.private[1], large.private[1])
-    assert torch.equal(small.aux, large.aux)
+    for one, other in zip((*small.private, small.aux), (*large.private, large.aux), strict=True):
+        assert torch.equal(one, other)
     again = load_material(Wanted(name, "iid", out=tmp_path / "other"))
     assert again.data.fingerprint == large.data.fingerprint
 
@@ -183,16 +183,11 @@ def test_class_of_broken_files_is_refused(tmp_path: Path) -> None:
     refusal(f"imagefolder:{tmp_path}", "class 'b'", skip_broken=True)
 
 
-def test_run_refuses_or_omits_broken_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (bad,) = spoil(noise(tmp_path / "in", 60), 1)
-    command = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens"]
-    command += ["--dataset", f"imagefolder:{tmp_path / 'in'}", "--size", "16"]
-    assert main(command) == 2
-    said = capsys.readouterr().err
-    assert len(said.strip().splitlines()) <= 2 and str(bad) in said
-    assert main([*command, "--skip-broken"]) == 0
-    assert "a/0000.png" in capsys.readouterr().err
-    assert list((tmp_path / "runs" / "leaderboards" / "releases").glob("imagefolder-in-16px.csv"))
+def test_run_refuses_or_omits_broken_files(here: Path, typed: Type) -> None:
+    (bad,) = spoil(noise(here / "in", 60), 1)
+    command = "run --method no-defence --tier smoke --teacher datalens --size 16 --dataset"
+    said = typed(command, f"imagefolder:{here / 'in'}")
+    assert said.status == 2 and len(said.err.strip().splitlines()) <= 2 and str(bad) in said.err
+    said = typed(command, f"imagefolder:{here / 'in'}", "--skip-broken")
+    assert said.status == 0 and "a/0000.png" in said.err
+    assert list((here / "runs" / "leaderboards" / "releases").glob("imagefolder-in-16px.csv"))
