@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Type
 from scipy.optimize import brentq
 from scipy.stats import norm
 
 import bench
-from bench.cli import main
 from bench.errors import BadOption, BenchError, BudgetError, NotFound
 
 
@@ -45,44 +45,32 @@ def test_noise_for_an_epsilon_is_minimal(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kind"),
+    ("kind", "given"),
     [
-        ({}, BadOption),
-        ({"sigma": 1, "epsilon": 1}, BadOption),
-        ({"sigma": 0}, BadOption),
-        ({"sigma": math.nan}, BadOption),
-        ({"sigma": "1"}, BadOption),
-        ({"epsilon": math.inf}, BadOption),
-        ({"epsilon": -1}, BadOption),
-        ({"sigma": 1, "rate": 0}, BadOption),
-        ({"sigma": 1, "rate": 1.5}, BadOption),
-        ({"sigma": 1, "steps": 0}, BadOption),
-        ({"sigma": 1, "steps": 1.5}, BadOption),
-        ({"sigma": 1, "delta": 0}, BenchError),
-        ({"sigma": 1, "delta": 2}, BenchError),
-        ({"sigma": 1, "unit": "person"}, BenchError),
+        *((BadOption, given) for given in (
+            {}, {"sigma": 1, "epsilon": 1}, {"sigma": 0}, {"sigma": math.nan}, {"sigma": "1"}, {"epsilon": math.inf},
+            {"epsilon": -1}, {"sigma": 1, "rate": 0}, {"sigma": 1, "rate": 1.5}, {"sigma": 1, "steps": 0},
+            {"sigma": 1, "steps": 1.5},
+        )),
+        *((BenchError, {"sigma": 1} | given) for given in ({"delta": 0}, {"delta": 2}, {"unit": "person"})),
     ],
     ids=str,
-)
-def test_account_refuses_bad_input(given: dict[str, Any], kind: type[BenchError]) -> None:
+)  # fmt: skip
+def test_account_refuses_bad_input(kind: type[BenchError], given: dict[str, Any]) -> None:
     with pytest.raises(kind):
         bench.account(**given)
 
 
+def test_compose_refuses_bad_input(tmp_path: Path) -> None:
+    for folders, delta, kind in (([tmp_path], 1, BudgetError), ([tmp_path], None, BenchError), ([], None, NotFound)):
+        with pytest.raises(kind):
+            bench.compose(folders, delta=delta)
+
+
 @pytest.mark.thorough
-def test_compose_agrees_with_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compose_agrees_with_the_command(tmp_path: Path, typed: Type) -> None:
     for epsilon in (1, 2):
         bench.run("rr", epsilon=epsilon, noise="os", tier="smoke", teacher="datalens", out=tmp_path)
     (composed,) = [each for each in bench.compose([tmp_path]) if each.unit == "label"]
     assert composed.proved is not None and len(composed.of) == 2 and composed.proved.epsilon == pytest.approx(3)
-    assert main(["account", "--releases", str(tmp_path)]) == 0
-    assert "2 releases, epsilon 3 at delta" in capsys.readouterr().out
-
-
-def test_compose_refuses_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(BudgetError):
-        bench.compose([tmp_path], delta=1)
-    with pytest.raises(BenchError):
-        bench.compose([tmp_path])
-    with pytest.raises(NotFound):
-        bench.compose([])
+    assert "2 releases, epsilon 3 at delta" in typed("account --releases", tmp_path).out

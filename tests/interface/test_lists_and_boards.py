@@ -6,15 +6,17 @@ import csv
 import math
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 import bench
 from bench import data, plugins
 from bench.errors import BadOption, NotFound, UnknownName
 
-ROOT = Path(__file__).resolve().parents[2]
 BOARDS = ROOT / "leaderboards"
 
 
@@ -36,33 +38,42 @@ def test_lists_import_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
 def test_leaderboard_has_the_cells_of_its_file() -> None:
-    table = bench.leaderboard("digits", boards=BOARDS)
-    with (BOARDS / "releases" / "digits.csv").open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
+    table, rows = bench.leaderboard("digits", boards=BOARDS), read(BOARDS / "releases" / "digits.csv")
     assert len(table) == len(rows) and set(table["dataset"]) == {"digits"}
     assert list(table["method"]) == [row["method"] for row in rows]
     for found, row in zip(table["accuracy"], rows, strict=True):
         assert found == float(row["accuracy"]) if row["accuracy"] else math.isnan(found)
     assert (table["epsilon_accounted"] == math.inf).any()
-
-
-def test_leaderboard_of_all_boards_has_every_data_set() -> None:
     names = set(bench.leaderboard(boards=BOARDS)["dataset"])
     assert names == {path.stem for path in BOARDS.glob("releases/*.csv")}
 
 
-def test_boards_refuse_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName):
-        bench.leaderboard("mnits", boards=BOARDS)
-    with pytest.raises(NotFound):
-        bench.leaderboard(boards=tmp_path)
-    with pytest.raises(UnknownName):
-        bench.choose(1, dataset="mnits", boards=BOARDS)
-    with pytest.raises(UnknownName):
-        bench.choose(1, unit="person", boards=BOARDS)
-    with pytest.raises(BadOption):
-        bench.choose(math.inf, boards=BOARDS)
+def test_reported_numbers_are_those_of_the_file() -> None:
+    table, rows = bench.reported(), read(BOARDS / "papers" / "reported.csv")
+    assert list(table["value"]) == pytest.approx([float(row["value"]) for row in rows])
+    assert set(table["paper"]) == {row["paper"] for row in rows} and table["epsilon"].notna().any()
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (partial(bench.leaderboard, "mnits", boards=BOARDS), UnknownName),
+        (partial(bench.leaderboard, boards=BOARDS / "nowhere"), NotFound),
+        (partial(bench.choose, 1, dataset="mnits", boards=BOARDS), UnknownName),
+        (partial(bench.choose, 1, unit="person", boards=BOARDS), UnknownName),
+        (partial(bench.choose, math.inf, boards=BOARDS), BadOption),
+    ],
+    ids=range(5),
+)
+def test_boards_refuse_bad_input(call: Callable[[], object], kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        call()
 
 
 def test_choose_reads_attacks_only_with_the_argument() -> None:
@@ -79,11 +90,3 @@ def test_choose_keeps_the_limits() -> None:
     assert list(table["accuracy"]) == sorted(table["accuracy"], reverse=True) or table["tier"].nunique() > 1
     nothing = bench.choose(0.001, dataset="mnist", min_accuracy=0.99, boards=BOARDS)
     assert nothing.to_frame().empty and "private-features" in repr(nothing), "the nearest release is shown"
-
-
-def test_reported_numbers_are_those_of_the_file() -> None:
-    table = bench.reported()
-    with (BOARDS / "papers" / "reported.csv").open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    assert list(table["value"]) == pytest.approx([float(row["value"]) for row in rows])
-    assert set(table["paper"]) == {row["paper"] for row in rows} and table["epsilon"].notna().any()

@@ -15,6 +15,7 @@ from bench.sweeps.executors import Executor, Main, Task, TaskResult
 
 FIXED: dict[str, Any] = {"tier": "smoke", "teacher": "datalens"}
 GRID: dict[str, Any] = {"method": ["rr", NoDefence], "epsilon": [2, -1], "seed": [0, 1]}
+RR: dict[str, Any] = {"method": ["rr"]}
 
 
 @pytest.fixture(scope="module")
@@ -118,29 +119,23 @@ def test_lost_task_of_a_cluster_is_a_failed_cell(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grid", "options", "kind"),
+    ("kind", "grid", "options"),
     [
-        ({"method": ["rr"], "epsilonn": [1]}, {}, UnknownName),
-        ({"method": ["rr"]}, {"seeds": 3}, UnknownName),
-        ({"method": []}, {}, BadOption),
-        ({"method": "rr"}, {}, BadOption),
-        ({"seed": [0]}, {}, BadOption),
-        ({"method": ["rr"]}, {"method": "rr"}, BadOption),
-        ({"method": ["rr"], "out": ["a", "b"]}, {}, UnknownName),
-        ({"method": ["rr"]}, {"workers": 0}, BadOption),
-        ({"method": ["rr"]}, {"workers": 2.0}, BadOption),
-        ({"method": ["rr"]}, {"backend": "cloud"}, UnknownName),
-        ({"method": [NoDefence]}, {"workers": 2}, BadOption),
-        ({"method": [NoDefence]}, {"backend": "slurm"}, BadOption),
-        ({"method": ["rr"]}, {"gpus": 1}, BadOption),
-        ({"method": ["rr"]}, {"backend": "ray", "slurm": {"partition": "a"}}, BadOption),
-        ({"method": ["rr"]}, {"backend": "slurm", "slurm": {"job-name": "a"}}, BadOption),
-        ({"method": ["rr"]}, {"backend": "slurm", "cpus": -1}, BadOption),
-        ({"method": ["rr"], "device": ["cuda:0"]}, {"backend": "slurm"}, BadOption),
+        (UnknownName, {"method": ["rr"], "epsilonn": [1]}, {}),
+        (UnknownName, {"method": ["rr"], "out": ["a", "b"]}, {}),
+        *((BadOption, grid, {}) for grid in ({"method": []}, {"method": "rr"}, {"seed": [0]})),
+        *((UnknownName, RR, options) for options in ({"seeds": 3}, {"backend": "cloud"})),
+        *((BadOption, RR, options) for options in (
+            {"method": "rr"}, {"workers": 0}, {"workers": 2.0}, {"gpus": 1},
+            {"backend": "ray", "slurm": {"partition": "a"}}, {"backend": "slurm", "slurm": {"job-name": "a"}},
+            {"backend": "slurm", "cpus": -1},
+        )),
+        *((BadOption, {"method": [NoDefence]}, options) for options in ({"workers": 2}, {"backend": "slurm"})),
+        (BadOption, RR | {"device": ["cuda:0"]}, {"backend": "slurm"}),
     ],
     ids=range(17),
-)
-def test_sweep_refuses_bad_input(grid: Any, options: Any, kind: type[Exception], tmp_path: Path) -> None:
+)  # fmt: skip
+def test_sweep_refuses_bad_input(kind: type[Exception], grid: Any, options: Any, tmp_path: Path) -> None:
     with pytest.raises(kind):
         bench.sweep(grid, **{"out": tmp_path, **FIXED} | options)
     assert not list(tmp_path.rglob("record.json"))

@@ -24,30 +24,18 @@ NO_BUDGET = Budget(None, solve="none")
 ACCOUNTED = Budget(1.0, account="accounted")
 RUNS: list[tuple[dict[str, Any], str, str]] = [
     ({"method": "dpsd", "attack": "gmi"}, "ecdacfe2220d16ba", "18a57e9c3e8d5622"),
-    (
-        {"method": "dpsd", "attack": "rmia", "tier": "quick", "variant": "printed"},
-        "73d4653fbd4f72e1",
-        "15c2739e67004b52",
-    ),
-    (
-        {"method": "pate", "attack": "lira", "method_options": (("teachers", "20"),)},
-        *("17e0e2465021b500", "e24017b9ae8a873b"),
-    ),
+    ({"method": "dpsd", "attack": "rmia", "tier": "quick", "variant": "printed"},
+     "73d4653fbd4f72e1", "15c2739e67004b52"),
+    ({"method": "pate", "attack": "lira", "method_options": (("teachers", "20"),)},
+     "17e0e2465021b500", "e24017b9ae8a873b"),
     ({"method": "fed-dpsd", "budget": Budget(math.inf)}, "005f8d0562c01074", "7bfbe2e0b52288e8"),
-    (
-        {"method": "dp-merf", "attack": "domias", "budget": Budget(3.0, account="accounted")},
-        *("871be786d4e5a8db", "710a7f6a5928a488"),
-    ),
-    (
-        {"method": "no-defence", "attack": "mi-face", "tier": "paper", "noise": "os", "budget": NO_BUDGET}
-        | {"teacher_options": (("epochs", "3"),)},
-        *("30a30b505a60d2c1", "b93c52ec157167f6"),
-    ),
-    (
-        {"method": "private-features", "split": "disjoint-low", "budget": ACCOUNTED},
-        *("9f9142e12682b5ae", "34a1f3e9199f009e"),
-    ),
-]
+    ({"method": "dp-merf", "attack": "domias", "budget": Budget(3.0, account="accounted")},
+     "871be786d4e5a8db", "710a7f6a5928a488"),
+    ({"method": "no-defence", "attack": "mi-face", "tier": "paper", "noise": "os", "budget": NO_BUDGET,
+      "teacher_options": (("epochs", "3"),)}, "30a30b505a60d2c1", "b93c52ec157167f6"),
+    ({"method": "private-features", "split": "disjoint-low", "budget": ACCOUNTED},
+     "9f9142e12682b5ae", "34a1f3e9199f009e"),
+]  # fmt: skip
 
 
 def job(out: Path, components: Components | None = None, **given: Any) -> Job:
