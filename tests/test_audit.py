@@ -1,9 +1,9 @@
-"""The end-to-end audit on toy images: canaries, the training data of each network, its record."""
+"""The end-to-end audit on toy images: canaries, the training data of each network, its lines and its record."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,18 +12,22 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from conftest import toy_job
 from conftest import toy_job as job
 from records_made import ACCOUNTED, CLAIM
 from torch import nn
 
-from bench import data, registry
-from bench.core.privacy import AccountedRecord, ClaimRecord
+from bench import data, registry, teachers
+from bench.core.privacy import Account, AccountedRecord, ClaimRecord
+from bench.core.records import AuditLine, Provenance
 from bench.errors import BenchError
 from bench.pipeline import canary_audit, canary_game, run, stages
 from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw, scores
-from bench.pipeline.job import run_spec
+from bench.pipeline.job import Job, run_spec
 from bench.pipeline.trained import Trained
 from bench.privacy import Budget
+from bench.privacy.one_run import ceiling
+from bench.storage.provenance import GitState, Origin, StepLog
 from bench.storage.records import AUDIT, Audit
 from bench.teachers import federated
 
@@ -248,3 +252,82 @@ def test_audit_spec_keeps_the_plain_release(toy: Path) -> None:
     assert asdict(spec.release) == asdict(run_spec(given, 0).release)
     assert spec.teacher != spec.release.teacher and spec.teacher.kind == "audit-teacher"
     assert "no-defence" in registry.entries("method")
+
+
+PROVED = AccountedRecord.model_validate(ACCOUNTED)
+ACCOUNT = Account(claimed=None, accounted=PROVED, accounted_units={"example": PROVED}, audited=None, events=[])
+
+
+def line_of(bound: float) -> AuditLine:
+    shares = {"accuracy": 0.5, "memorised_inserted": None, "memorised_left_out": None}
+    return AuditLine(correct=10, guesses=20, epsilon_lower=bound, **shares)
+
+
+@pytest.fixture(scope="module")
+def plain_job(toy: Path) -> Job:
+    return toy_job(toy)
+
+
+def line_of_network(plain_job: Job, canaries: Canaries, game: CanaryGame) -> AuditLine:
+    """The line of a network whose predictions are replaced."""
+    audited = cast("Trained[Any]", SimpleNamespace(network=None, result=SimpleNamespace(accuracy=0.5)))
+    return canary_audit.audit_line(plain_job, audited, None, canaries, canary_audit.audit_spec(plain_job, game, 0))
+
+
+@pytest.mark.parametrize(("student", "teacher", "powerful"), [(0.0, 0.5, True), (0.5, 0.0, False), (0.0, 0.0, False)])
+def test_audit_power_is_bound_on_teacher(plain_job: Job, student: float, teacher: float, powerful: bool) -> None:
+    game = CanaryGame(40)
+    lines = {name: line_of(bound) for name, bound in (("student", student), ("teacher", teacher), ("null", 0.0))}
+    spec = canary_audit.audit_spec(plain_job, game, 0)
+    made = canary_audit.make_audit(plain_job, spec, draw(plain_job, game, 0), lines, ACCOUNT, Provenance())
+    assert made.powerful == powerful
+
+
+def test_memorised_canaries_reach_the_ceiling(plain_job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    game = CanaryGame(40, 20)
+    canaries = draw(plain_job, game, 0)
+    answers = torch.where(canaries.coins, canaries.labels, (canaries.labels + 1) % 4)
+    monkeypatch.setattr(teachers, "predict", lambda *_: nn.functional.one_hot(answers, 4).float())
+    found = line_of_network(plain_job, canaries, game)
+    assert (found.memorised_inserted, found.memorised_left_out) == (1.0, 0.0)
+    assert found.correct == 20 and found.epsilon_lower == ceiling(20, 40, plain_job.settings.budget.delta)
+
+
+@pytest.mark.parametrize("fell", [False, True])
+def test_equal_coins_leave_one_share_unknown(plain_job: Job, monkeypatch: pytest.MonkeyPatch, fell: bool) -> None:
+    game = CanaryGame(6, 6)
+    canaries = replace(draw(plain_job, game, 0), coins=torch.full((6,), fell))
+    monkeypatch.setattr(teachers, "predict", lambda *_: nn.functional.one_hot(canaries.labels, 4).float())
+    found = line_of_network(plain_job, canaries, game)
+    assert (found.memorised_inserted, found.memorised_left_out) == ((1.0, None) if fell else (None, 1.0))
+
+
+def test_reference_network_is_of_the_same_kind(plain_job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks are their names here; the reference teacher saw no canary, and was converted as the audited one."""
+
+    class Named:
+        def __init__(self, *given: Any) -> None:
+            self.seconds: dict[str, float] = {}
+
+        def teacher(self, name: str, spec: Any) -> Any:
+            return SimpleNamespace(network=name)
+
+        def release(self, name: str, teacher: Any, spec: Any) -> Any:
+            return SimpleNamespace(network=f"{name} of {teacher.network}", account=ACCOUNT)
+
+    compared = {}
+
+    def line(job: Job, audited: Any, reference: Any, *rest: Any) -> AuditLine:
+        compared[audited.network] = reference
+        return line_of(0.0)
+
+    monkeypatch.setattr(canary_audit, "AuditTraining", Named)
+    monkeypatch.setattr(canary_audit, "audit_line", line)
+    game = CanaryGame(40, score="rmia")
+    made = StepLog(Origin(GitState()))
+    canary_audit.play(plain_job, game, canary_audit.audit_spec(plain_job, game, 0), draw(plain_job, game, 0), made)
+    assert compared == {
+        "release of teacher": "reference_release of reference_teacher",
+        "teacher": "reference_teacher",
+        "null_teacher": "reference_teacher",
+    }

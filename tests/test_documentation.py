@@ -1,19 +1,24 @@
-"""The documentation is executed: doctests of every module, the snippets of docs/, and the commands that it names."""
+"""The documentation is executed: doctests, snippets, the tutorial, the pages of Python code, and its commands."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import json
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from bench.cli import build_parsers, parse
 from bench.errors import BenchError
+from docs import diagrams
 
-ROOT = Path(__file__).resolve().parent.parent
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for folder in ("bench", "methods", "baselines", "attacks")
@@ -89,3 +94,89 @@ def test_every_page_is_in_a_table_of_contents() -> None:
         for line in block.splitlines()
     }
     assert {page.stem for page in PAGES} - {"index"} <= listed
+
+
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+LARGEST = 100_000
+"""Bytes of a notebook without outputs."""
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_stored_without_outputs(path: Path) -> None:
+    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    assert cells and not any(cell["outputs"] or cell["execution_count"] for cell in cells)
+    assert path.stat().st_size < LARGEST
+
+
+def test_notebooks_are_listed() -> None:
+    page = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
+    assert len(NOTEBOOKS) >= 3
+    assert {path.stem for path in NOTEBOOKS} == set(re.findall(r"^notebooks/(\S+)$", page, flags=re.MULTILINE))
+
+
+def test_architecture_has_every_package_in_a_layer() -> None:
+    packages = {path.parent.name for path in (ROOT / "bench").glob("*/__init__.py")}
+    placed = [name for names in diagrams.layers() for name in names]
+    assert len(placed) == len(set(placed)) and set(placed) == packages
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert not [name for name in packages if f"`{name}`" not in page]
+
+
+def test_architecture_layers_import_only_downwards() -> None:
+    level = {name: number for number, names in enumerate(diagrams.layers()) for name in names}
+    for room, imported in diagrams.rooms().items():
+        assert room not in level or all(level[name] < level[room] for name in imported if name in level)
+
+
+@pytest.mark.thorough
+def test_diagrams_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagrams, "FOLDER", tmp_path / "diagrams")
+    diagrams.main()
+    written = {path.name for path in (tmp_path / "diagrams").iterdir()}
+    assert written == {path.name for path in (ROOT / "docs" / "diagrams").iterdir()}
+
+
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+BLOCKS = re.findall(r"```(bash|python)\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.mark.thorough
+def test_commands_of_the_tutorial_run(tmp_path: Path, bench: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    assert [language for language, _ in BLOCKS].count("bash") >= 5
+    for language, text in BLOCKS:
+        if language == "python":
+            subprocess.run([sys.executable, "-c", text], cwd=tmp_path, check=True)
+            continue
+        for line in text.splitlines():
+            words = line.split()[1:]
+            done = bench(*words, *(["--tier", "smoke"] if words[0] == "run" else []))
+            assert done.returncode == 0, f"{line}: {done.stderr}"
+    assert (tmp_path / "release").is_dir()
+
+
+PREAMBLE = """
+from bench.interface import attacking, auditing, running
+for function in (running.run, auditing.audit, attacking.attack):
+    function.__kwdefaults__["tier"] = "smoke"
+for function in (running.run, auditing.audit):
+    function.__kwdefaults__["teacher"] = "datalens"
+"""
+"""Shorter runs by smaller defaults; the page's own code is run as it is."""
+
+
+def blocks(page: str) -> str:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return "\n\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("page", ["python.md", "errors.md"])
+def test_code_of_page_runs(page: str, tmp_path: Path) -> None:
+    script = tmp_path / "page.py"
+    script.write_text(PREAMBLE + blocks(page), encoding="utf-8")
+    (tmp_path / "leaderboards").symlink_to(ROOT / "leaderboards")
+    done = subprocess.run(
+        [sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""

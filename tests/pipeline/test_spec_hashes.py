@@ -1,8 +1,7 @@
 """The hashes that name runs, releases and audits in stores and among published records.
 
 A hash moves with a version, an option or a default of a plug-in, and with the images of digits; then the numbers below
-are replaced. It must not move with how a spec is made or written.
-"""
+are replaced. It must not move with how a spec is made or written."""
 
 from __future__ import annotations
 
@@ -10,15 +9,23 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from records_made import privacy
 
+from bench.core.privacy import PrivacyReport
+from bench.core.records import RunRecord
+from bench.errors import RunFailed
 from bench.pipeline.canary_audit import audit_spec, release_of, teachers_of
 from bench.pipeline.canary_game import CanaryGame
 from bench.pipeline.components import Components
 from bench.pipeline.job import Job, run_spec
 from bench.pipeline.resolve import load_job
+from bench.pipeline.run import make_record
 from bench.pipeline.settings import Settings
+from bench.pipeline.trained import StageResult
 from bench.privacy import Budget
+from bench.storage.provenance import Origin, StepLog
 
 NO_BUDGET = Budget(None, solve="none")
 ACCOUNTED = Budget(1.0, account="accounted")
@@ -62,3 +69,27 @@ def test_hash_of_an_audit_does_not_move(tmp_path: Path) -> None:
         "null_teacher": "7d8bdda1f61d1b8f",
         "reference_teacher": "f1ad93f1d611c91c",
     }
+
+
+def record_of(out: Path, **found: Any) -> RunRecord:
+    job = load_job(Settings("no-defence", None, tier="smoke", device="cpu", out=out))
+    report = PrivacyReport.model_validate(privacy())
+    return make_record(job, run_spec(job, 0), StepLog(Origin()), StageResult(**found), privacy=report)
+
+
+def test_record_numpy_numbers_become_plain(tmp_path: Path) -> None:
+    metrics = {"accuracy": np.float64(0.5), "queries": 80, "fid": None}
+    record = record_of(tmp_path, metrics=metrics, missing={"fid": "too few images"})
+    assert record.to_plain()["metrics"] == {"accuracy": 0.5, "queries": 80, "fid": None}
+    assert type(record.metrics["accuracy"]) is float and type(record.metrics["queries"]) is int
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "0.5", True])
+def test_record_metric_not_finite_fails_the_run(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(RunFailed, match=r"metrics\.accuracy"):
+        record_of(tmp_path, metrics={"accuracy": value})
+
+
+def test_record_text_not_utf8_is_escaped(tmp_path: Path) -> None:
+    record = record_of(tmp_path, metrics={"fid": None}, missing={"fid": "caf\udce9"})
+    assert record.missing == {"fid": "caf\\xe9"}
