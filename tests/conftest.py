@@ -1,7 +1,5 @@
 """Shared fixtures: the folder of real data, and the command as a user types it."""
 
-from __future__ import annotations
-
 import math
 import os
 import shlex

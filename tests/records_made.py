@@ -1,7 +1,5 @@
 """Parts of constructed records with all fields that a file needs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bench.privacy import Budget

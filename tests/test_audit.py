@@ -1,7 +1,5 @@
 """The end-to-end audit on toy images: canaries, the training data of each network, its lines and its record."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, replace
 from pathlib import Path

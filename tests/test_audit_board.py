@@ -1,7 +1,5 @@
 """Audits on the board: their rows, the values next to the bound, and the refuted claim."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

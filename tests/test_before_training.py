@@ -1,7 +1,5 @@
 """Refusals before training: attacks that cannot have a result, networks and generators that do not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

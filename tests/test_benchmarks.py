@@ -1,7 +1,5 @@
 """The speed benchmarks run, print their tables, and assign time to the right parts."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Options of plug-ins: their values, their conditions, and their old names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The examples of CONTRIBUTING.md are installed as a third-party package, and run."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

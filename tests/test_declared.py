@@ -1,7 +1,5 @@
 """Required declarations of third-party methods and attacks, and the record of a run in which one fails."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The documentation is executed: doctests, snippets, the tutorial, the pages of Python code, and its commands."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import json

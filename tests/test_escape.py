@@ -1,7 +1,5 @@
 """Names that could forge output: line breaks, escape sequences, invisible letters, markup, formulas."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -3,8 +3,6 @@
 dlib's network is replaced by mean colours, and people by patterns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A wheel or an sdist installs the whole bench, which runs outside the checkout."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

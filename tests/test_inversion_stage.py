@@ -4,8 +4,6 @@ No network is trained. The class of an image is a number that is written into tw
 networks, the other by the judge of faces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Imports point one way, the command answers without torch, and a run works without assertions."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

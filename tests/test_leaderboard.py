@@ -1,7 +1,5 @@
 """Rows of boards: which runs share one, and their columns and flags."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The manifest equals the imported descriptions, and a plug-in that has changed since is imported."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every method and every attack on toy data of every kind, through the runner: the pairs that cover both."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

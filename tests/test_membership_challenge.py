@@ -1,7 +1,5 @@
 """The suspects of membership attacks, and the training of reference models."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

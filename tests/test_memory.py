@@ -1,7 +1,5 @@
 """Memory of a run, estimated from shapes and compared with what is free, and the precision of training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Image grids: every pixel where it belongs, in its own grey or colour."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The contract tests of every registered plug-in."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

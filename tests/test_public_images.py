@@ -1,7 +1,5 @@
 """Public images in a run: their source, their part of the spec, refused settings, and the flag of the row."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Numbers and figures of the README and of docs/ equal boards and records."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import re

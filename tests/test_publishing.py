@@ -1,7 +1,5 @@
 """Boards as files: publishing, what it refuses and replaces, and boards made by one process or several."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Runs on real data: tier smoke completes, and tier quick meets its documented results. All tests are `slow`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The recipes have every number of the papers' tables and audit every guarantee on the boards of digits and MNIST."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Specs, records of runs and audits, and their provenance."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

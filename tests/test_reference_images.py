@@ -1,7 +1,5 @@
 """Features of the scorer and reference images: extracted and scored once for all runs on the same data."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

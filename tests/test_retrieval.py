@@ -1,7 +1,5 @@
 """Retrieval: the score of the attacker's own images on a target, on every inversion row."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

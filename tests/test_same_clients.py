@@ -1,7 +1,5 @@
 """Federations with one run's seed have the same clients, so that a comparison shows only their algorithms."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

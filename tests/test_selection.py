@@ -1,7 +1,5 @@
 """Which rows of a board are one release, which of them represents it, and which releases are chosen."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A record is judged by today's gate: gates have become stricter, and a record has the numbers that they need."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import product

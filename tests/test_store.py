@@ -1,7 +1,5 @@
 """The store of finished steps, safe for several processes, and its mirror: trained networks over an fsspec URL."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Boards and results from one wide row per evaluation, a mapping of columns; missing cells are empty."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

@@ -1,7 +1,5 @@
 """Joint guarantee of several releases of the same private records: the end of a run, and `bench account`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

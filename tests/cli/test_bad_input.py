@@ -1,7 +1,5 @@
 """Bad input as a user types it: one line on stderr, status 2, no traceback, nothing half-written."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 from pathlib import Path

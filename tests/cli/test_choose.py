@@ -1,7 +1,5 @@
 """`bench choose` on constructed boards."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

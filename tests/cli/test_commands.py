@@ -1,7 +1,5 @@
 """The command as a user types it, on the embedded data set at tier smoke."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Texts of `bench run --details`."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A user's own images and weights at the command line: lines, records, the default noise, and bad options."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`bench show` and `bench run --help` of plug-ins with variants, and `bench doctor` of a machine with devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A user's own teacher on the command line: its file, and the normalisation in a file next to it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Helpers of the tests of data sets: refusals, image files, and a pickle that leaves a trace."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A user's arrays in every unambiguous form, and refusals of ambiguous ones: npz, npy and torch files."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Data sets by name, their common form, and data sets of other packages that break the contract."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Image files are decoded once into a shared array, which is complete or absent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

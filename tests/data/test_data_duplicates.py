@@ -1,7 +1,5 @@
 """No image is in two parts of a run: duplicates are removed, near-duplicates are counted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Groups of a user's own records, and disjoint parts: published client sizes, parts that depend on no other record."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Published sets, read from small files in their exact formats: torchvision's files, archives and lists of images."""
 
-from __future__ import annotations
-
 import bz2
 import hashlib
 import pickle

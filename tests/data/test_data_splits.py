@@ -1,7 +1,5 @@
 """Splits: which record is in which part; golden values; and the images of the attacker."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from contextlib import nullcontext

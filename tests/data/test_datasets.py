@@ -1,7 +1,5 @@
 """The contract of every data set, their facts, scikit-learn's digits, and lines about a user's classes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import struct

@@ -1,7 +1,5 @@
 """A user's folders of image files, and CIFAR-10 unpacked to files: which folders are parts, which are classes."""
 
-from __future__ import annotations
-
 import hashlib
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Image files of every mode: rotated, transparent, of more than 8 bits, and odd ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Folders of the library `datasets`, in the formats of its files."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """Arrays, folders and data sets of torch and Hugging Face give the same data sets as equal files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Errors have classes with stable codes, raised where users meet them, and a page that lists them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Content hashes change with everything that a result depends on, and with nothing else."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

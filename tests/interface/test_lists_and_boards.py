@@ -1,7 +1,5 @@
 """Lists, boards and accounts from Python say what the command prints, what files hold, and what closed forms give."""
 
-from __future__ import annotations
-
 import csv
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """A function of the interface leaves the process as it found it, and an interrupted one leaves the store usable."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import os

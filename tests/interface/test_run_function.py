@@ -1,7 +1,5 @@
 """`bench.run` and `bench.sweep` do what the commands do; a cell that cannot be run does not stop the others."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """Methods, attacks and trained networks are passed as values; no cached step of another one is ever used for them."""
 
-from __future__ import annotations
-
 import copy
 import linecache
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A hash moves with a version, an option or a default of a plug-in, and with the images of digits; then the numbers below
 are replaced. It must not move with how a spec is made or written."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Unit group from settings to record: refused inputs, and the unit and bound in what a run reports."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
