@@ -111,10 +111,10 @@ def refused(typed: Type) -> Refused:
 
 
 @contextmanager
-def refuses(error: type[BaseException], *values: object) -> Iterator[None]:
+def refuses(error: type[BaseException], *values: object) -> Iterator[pytest.ExceptionInfo[BaseException]]:
     """Require an error of exactly this type, whose message is one line with all values."""
     with pytest.raises(error) as caught:
-        yield
+        yield caught
     message = str(caught.value)
     assert caught.type is error and "\n" not in message, message
     assert [value for value in values if str(value) not in message] == [], message

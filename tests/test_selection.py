@@ -187,29 +187,29 @@ def test_audit_of_any_row_applies_to_release() -> None:
     assert not any("audit" in each for each in missing_measurements(found))
 
 
-def lacks(method: str = "pate", **more: Any) -> list[str]:
+def gaps(method: str = "pate", **more: Any) -> list[str]:
     return missing_measurements(one(proved(method, **more)))
 
 
 def test_missing_measurements_are_listed() -> None:
     usual = ["no attack that reconstructs records", "no attack that guesses members", "no audit"]
     small = ["nothing at the papers' size (this is tier quick)", "nothing on a GPU"]
-    assert lacks() == usual + small and lacks(seeds="3") == [*usual, "no second seed", *small]
+    assert gaps() == usual + small and gaps(seeds="3") == [*usual, "no second seed", *small]
     for device in ("cuda (H200)", "cpu (1 threads) | cuda (H200)"):
-        assert lacks(tier="paper", device=device) == usual, "one of its runs was on a GPU"
+        assert gaps(tier="paper", device=device) == usual, "one of its runs was on a GPU"
     weak = "no attack with proved power that guesses members"
-    assert lacks(attack="lira", auc=0.5, power="inconclusive")[:2] == [usual[0], weak]
-    assert lacks(attack="gmi", attack_accuracy=0.0, power="pass")[0] == usual[1]
+    assert gaps(attack="lira", auc=0.5, power="inconclusive")[:2] == [usual[0], weak]
+    assert gaps(attack="gmi", attack_accuracy=0.0, power="pass")[0] == usual[1]
     for teacher, is_audited in ((2.3, True), (0.0, False)):
-        assert (lacks(epsilon_audited=0.0, audited_teacher=teacher)[2:] == small) == is_audited
+        assert (gaps(epsilon_audited=0.0, audited_teacher=teacher)[2:] == small) == is_audited
 
 
 def test_tuning_on_a_test_set_is_stated_for_its_variant_only() -> None:
     seen = "no unseen test set: on this one "
-    assert lacks("dpsd", variant="working")[-1] == seen + "settings of the queries and of the committee were chosen"
-    assert lacks("alibi", variant="working")[-1] == seen + "the uniform prior of the first steps was switched off"
+    assert gaps("dpsd", variant="working")[-1] == seen + "settings of the queries and of the committee were chosen"
+    assert gaps("alibi", variant="working")[-1] == seen + "the uniform prior of the first steps was switched off"
     for method, variant in (("dpsd", "printed"), ("private-features", "own"), ("not-installed", "own")):
-        assert lacks(method, variant=variant) == lacks()
+        assert gaps(method, variant=variant) == gaps()
 
 
 def test_flags_of_older_boards_have_their_present_names(tmp_path: Path) -> None:

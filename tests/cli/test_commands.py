@@ -172,7 +172,7 @@ def test_seeds_share_a_row(here: Path, typed: Type) -> None:
     assert (row.accounted, row.claimed) == (float("inf"), None)
     metrics = [json.loads(path.read_text())["metrics"] for path in record_files(runs)]
     assert row.accuracy == pytest.approx(sum(found["accuracy"] for found in metrics) / 3, abs=1e-6)
-    assert not (runs / "steps" / "evaluator").exists(), "there is no image for it to judge"
+    assert not (runs / "steps" / "evaluator").exists(), "no image needs an evaluator"
     assert all("evaluator_accuracy" not in found for found in metrics)
 
 

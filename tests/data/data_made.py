@@ -15,12 +15,11 @@ from bench.errors import BadData, BenchError
 RNG = np.random.default_rng(0)
 
 
-def refusal(
-    name: str, *values: object, error: type[BenchError] = BadData, root: Path | None = None, **how: Any
-) -> None:
-    """Load a data set, which must raise exactly `error` with one line that has all values."""
-    with refuses(error, *values):
+def refusal(name: str, *values: object, error: type[BenchError] = BadData, root: Path | None = None, **how: Any) -> str:
+    """Load a data set, which must raise exactly `error` with one line that has all values; return the line."""
+    with refuses(error, *values) as caught:
         data.load(name, root, **how)
+    return str(caught.value)
 
 
 def put(file: Path, value: int | None = None, mode: str = "RGB", size: tuple[int, int] = (32, 32)) -> Path:

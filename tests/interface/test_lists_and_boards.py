@@ -65,7 +65,7 @@ def test_reported_numbers_are_those_of_the_file() -> None:
     ("call", "kind"),
     [
         (partial(bench.leaderboard, "mnits", boards=BOARDS), UnknownName),
-        (partial(bench.leaderboard, boards=BOARDS / "nowhere"), NotFound),
+        (partial(bench.leaderboard, boards=BOARDS / "papers"), NotFound),
         (partial(bench.choose, 1, dataset="mnits", boards=BOARDS), UnknownName),
         (partial(bench.choose, 1, unit="person", boards=BOARDS), UnknownName),
         (partial(bench.choose, math.inf, boards=BOARDS), BadOption),
