@@ -184,11 +184,6 @@ def test_information_of_older_records_is_from_ledger() -> None:
     assert results([old])[0].information is results([silent])[0].information is None
 
 
-def test_infinite_account_is_flagged() -> None:
-    (row,) = results([record(0, 0.5, accounted=None)])
-    assert (row.accounted, row.claimed, row.flags) == (math.inf, 10.0, {"claim!=accounted"})
-
-
 @pytest.mark.parametrize(
     ("claim", "accounted", "flags"),
     [
