@@ -324,8 +324,5 @@ def test_reference_network_is_of_the_same_kind(plain_job: Job, monkeypatch: pyte
     game = CanaryGame(40, score="rmia")
     made = StepLog(Origin(GitState()))
     canary_audit.play(plain_job, game, canary_audit.audit_spec(plain_job, game, 0), draw(plain_job, game, 0), made)
-    assert compared == {
-        "release of teacher": "reference_release of reference_teacher",
-        "teacher": "reference_teacher",
-        "null_teacher": "reference_teacher",
-    }
+    teachers = dict.fromkeys(("teacher", "null_teacher"), "reference_teacher")
+    assert compared == teachers | {"release of teacher": "reference_release of reference_teacher"}

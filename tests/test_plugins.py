@@ -43,27 +43,22 @@ def checks(contract: type[Any]) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.thorough if name in ONCE_MORE else ()) for name in names]
 
 
-CONTRACTS = {
-    testing.MethodContract: "method",
-    testing.AttackContract: "attack",
-    testing.MembershipContract: "attack",
-    testing.ReleaseContract: "attack",
-}
+OF_ATTACKS = (testing.AttackContract, testing.MembershipContract, testing.ReleaseContract)
 
 
-def pairs(*kinds: type[Any]) -> list[Any]:
-    """Each plug-in with each test of its contract."""
-    every = [(plugin, check) for kind in kinds for plugin in contracts(CONTRACTS[kind], kind) for check in checks(kind)]
+def pairs(kind: str, *named: type[Any]) -> list[Any]:
+    """Each plug-in of a kind with each test of its contract."""
+    every = [(plugin, check) for one in named for plugin in contracts(kind, one) for check in checks(one)]
     return [pytest.param(*plugin.values, *check.values, id=f"{plugin.id}-{check.values[0]}", marks=check.marks)
             for plugin, check in every]  # fmt: skip
 
 
-@pytest.mark.parametrize(("plugin", "check"), pairs(testing.MethodContract))
+@pytest.mark.parametrize(("plugin", "check"), pairs("method", testing.MethodContract))
 def test_methods(plugin: Any, check: str) -> None:
     getattr(plugin, check)()
 
 
-@pytest.mark.parametrize(("plugin", "check"), pairs(*(kind for kind in CONTRACTS if CONTRACTS[kind] == "attack")))
+@pytest.mark.parametrize(("plugin", "check"), pairs("attack", *OF_ATTACKS))
 def test_attacks(plugin: Any, check: str) -> None:
     getattr(plugin, check)()
 

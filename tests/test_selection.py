@@ -119,10 +119,8 @@ def test_releases_on_pretrained_weights_are_ranked_apart(tmp_path: Path) -> None
     rows = [proved("private-features", 1.0, 0.99 - i / 100, flags=flags) for i, flags in enumerate(marked)]
     boards = read_boards(write_boards(tmp_path, [proved("dp-sgd", 1.0, 0.9), *rows]))
     found = choose(boards, Constraints("example", 1, 0.0)).taken
-    assert {place[2]: [c.row.accuracy for c in each] for place, each in found.items()} == {
-        "iid": [0.9],
-        "iid, public weights": [0.99, 0.98],
-    }
+    accuracies = {place[2]: [c.row.accuracy for c in each] for place, each in found.items()}
+    assert accuracies == {"iid": [0.9], "iid, public weights": [0.99, 0.98]}
 
 
 def test_least_epsilon_compares_delta_of_equal_epsilons() -> None:
