@@ -17,6 +17,7 @@ from rich.table import Table
 
 from bench import progress
 from bench.boards.tables import ReleaseRow, read_table
+from bench.errors import BenchError
 from bench.escape import csv_cell, csv_value, has_hidden, markdown, visible
 from bench.report.files import script
 from docs.tables.__main__ import TEMPLATES
@@ -141,3 +142,8 @@ def test_page_data_have_no_hidden_letter() -> None:
     quoted = re.fullmatch(r"REPORT\[\"names\"\] = JSON\.parse\('(.*)'\);\n", made)
     assert quoted is not None
     assert json.loads(quoted[1].replace("\\'", "'").replace("\\\\", "\\"))["number"] == 1.5
+
+
+def test_bench_error_has_the_original_name() -> None:
+    """Escapes are for readers only: code gets the original text."""
+    assert str(BenchError("a\nb")) == "a\nb"
