@@ -1,7 +1,5 @@
 """Made-up records for the tests of boards."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import asdict

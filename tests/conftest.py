@@ -1,19 +1,21 @@
 """Shared fixtures: the folder of real data, and the command as a user types it."""
 
-from __future__ import annotations
-
 import math
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from bench.cli import main
 from bench.ranks import Ranks
 
 settings.register_profile("any", suppress_health_check=[HealthCheck.too_slow])  # that is said of the machine
@@ -66,6 +68,79 @@ def bench(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=timeout)
 
     return run
+
+
+class Typed(NamedTuple):
+    """A command that has ended in this process."""
+
+    status: int
+    out: str
+    err: str
+
+
+Type = Callable[..., Typed]
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def typed(capsys: pytest.CaptureFixture[str]) -> Type:
+    """Function that runs `bench ...` in this process; texts are split as by a shell, other values are one word each."""
+
+    def run(*parts: object) -> Typed:
+        words = [word for part in parts for word in (shlex.split(part) if isinstance(part, str) else [str(part)])]
+        capsys.readouterr()
+        try:
+            status = main(words)
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        return Typed(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def refused(typed: Type) -> Refused:
+    """Function that runs `bench ...`, which must refuse its input in one line; returns the line."""
+
+    def run(*parts: object) -> str:
+        status, out, err = typed(*parts)
+        assert (status, out) == (2, "") and err.startswith("bench: error: ") and err.count("\n") == 1, out + err
+        return err
+
+    return run
+
+
+@contextmanager
+def refuses(error: type[BaseException], *values: object) -> Iterator[pytest.ExceptionInfo[BaseException]]:
+    """Require an error of exactly this type, whose message is one line with all values."""
+    with pytest.raises(error) as caught:
+        yield caught
+    message = str(caught.value)
+    assert caught.type is error and "\n" not in message, message
+    assert [value for value in values if str(value) not in message] == [], message
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a toy data set with 240 training images, or as many as the module's `TOY_IMAGES`."""
+    return write_toy(tmp_path_factory.mktemp("toy"), getattr(request.module, "TOY_IMAGES", 240))
+
+
+def toy_job(place: Path, method: str = "no-defence", attack: str | None = None, **changes: Any) -> Any:
+    """The job of a smoke run on the toy data set of a folder; `changes` are of its settings."""
+    from bench.pipeline.resolve import load_job
+    from bench.pipeline.settings import Settings
+
+    is_checked = changes.pop("is_checked", True)
+    usual = {"teacher": "datalens", "tier": "smoke", "out": place / "runs"}
+    return load_job(Settings(method, attack, f"npz:{place}/toy.npz", **usual | changes), budget=is_checked)
 
 
 def write_toy(

@@ -1,7 +1,5 @@
 """Distributions with plug-ins, as pip installs them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -1,7 +1,5 @@
 """Made-up records for the report's tests: every status, unit and kind of number."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct

@@ -1,7 +1,5 @@
 """Parts of constructed records with all fields that a file needs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bench.privacy import Budget
@@ -30,3 +28,7 @@ def audit_line(correct: int, epsilon_lower: float = 0.0) -> dict[str, Any]:
 
 CANARIES = {"number": 200, "inserted": 100, "from": "aux of iid, in hash order"}
 """The canaries of an audit."""
+
+CLAIM = {"epsilon": 1.0, "delta": 1e-5, "unit": "example", "source": "Theorem 1"}
+ACCOUNTED = accounted(3.0)
+"""An epsilon that an audit may refute, and one that it must not."""

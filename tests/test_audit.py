@@ -1,9 +1,7 @@
-"""The end-to-end audit on toy images: canaries, the training data of each network, its record."""
-
-from __future__ import annotations
+"""The end-to-end audit on toy images: canaries, the training data of each network, its lines and its record."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,48 +10,46 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from audits_made import ACCOUNTED, CLAIM, job
-from conftest import write_toy
+from conftest import toy_job
+from conftest import toy_job as job
+from records_made import ACCOUNTED, CLAIM
 from torch import nn
 
-from bench import data, registry
-from bench.core.privacy import AccountedRecord, ClaimRecord
+from bench import data, registry, teachers
+from bench.core.privacy import Account, AccountedRecord, ClaimRecord
+from bench.core.records import AuditLine, Provenance
 from bench.errors import BenchError
 from bench.pipeline import canary_audit, canary_game, run, stages
 from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw, scores
-from bench.pipeline.job import run_spec
+from bench.pipeline.job import Job, run_spec
 from bench.pipeline.trained import Trained
 from bench.privacy import Budget
+from bench.privacy.one_run import ceiling
+from bench.storage.provenance import GitState, Origin, StepLog
 from bench.storage.records import AUDIT, Audit
 from bench.teachers import federated
 
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A toy data set with 360 training images."""
-    return write_toy(tmp_path_factory.mktemp("toy"), 360)
+TOY_IMAGES = 360
 
 
-def test_draw_canaries_are_mislabelled_and_not_private(place: Path) -> None:
-    given = job(place)
+def test_draw_canaries_are_mislabelled_and_not_private(toy: Path) -> None:
+    given = job(toy)
     drawn = draw(given, CanaryGame(60), 0)
     images = data.load(given.settings.dataset, None, False)
     private = {image.numpy().tobytes() for image in given.material.private[0]}
-    true = {
-        image.numpy().tobytes(): int(label)
-        for image, label in zip(images.train_images, images.train_labels, strict=True)
-    }
+    records = zip(images.train_images, images.train_labels.tolist(), strict=True)
+    true = {image.numpy().tobytes(): label for image, label in records}
     keys = [image.numpy().tobytes() for image in drawn.images]
     assert len(set(keys)) == 60 and not private & set(keys)
-    assert all(true[key] != int(label) for key, label in zip(keys, drawn.labels, strict=True))
+    assert all(true[key] != label for key, label in zip(keys, drawn.labels.tolist(), strict=True))
     assert drawn.labels.unique().tolist() == [0, 1, 2, 3]
     tosses = torch.stack([draw(given, CanaryGame(60), seed).coins for seed in range(40)]).double()
     assert abs(float(tosses.mean()) - 0.5) < 4 * 0.5 / (60 * 40) ** 0.5
     assert float(tosses.mean(0).max()) < 0.9 and float(tosses.sum(1).std()) > 1, "independent coins, not a fixed half"
 
 
-def test_draw_seed_changes_only_the_coins(place: Path) -> None:
-    given = job(place)
+def test_draw_seed_changes_only_the_coins(toy: Path) -> None:
+    given = job(toy)
     a, b, few = (draw(given, CanaryGame(m), seed) for m, seed in ((60, 0), (60, 1), (20, 0)))
     assert torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels) and not torch.equal(a.coins, b.coins)
     assert torch.equal(few.images, a.images[:20]) and torch.equal(few.labels, a.labels[:20])
@@ -66,7 +62,7 @@ def test_canaries_inserted_have_a_true_coin() -> None:
     assert with_them[0].flatten().tolist() == [9, 0, 2] and with_them[1].tolist() == [0, 5, 7]
 
 
-def test_audit_trains_teachers_with_and_without_canaries(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_trains_teachers_with_and_without_canaries(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     true_fit = stages.teachers.fit
 
@@ -75,7 +71,7 @@ def test_audit_trains_teachers_with_and_without_canaries(place: Path, monkeypatc
         true_fit(model, images, *rest, **more)
 
     monkeypatch.setattr(stages.teachers, "fit", spy)
-    given = job(place, out=place / "sizes")
+    given = job(toy, out=toy / "sizes")
     found = canary_audit.run(given, CanaryGame(40, 20, "rmia"), 3).audit
     n = len(given.material.private[0])
     assert sizes == [n + found.canaries["inserted"], n, n]
@@ -83,8 +79,8 @@ def test_audit_trains_teachers_with_and_without_canaries(place: Path, monkeypatc
 
 
 @pytest.mark.thorough
-def test_audit_is_recorded_and_cached(place: Path) -> None:
-    given = job(place, "dpsd")
+def test_audit_is_recorded_and_cached(toy: Path) -> None:
+    given = job(toy, "dpsd")
     first = canary_audit.run(given, CanaryGame(40), 0)
     again = canary_audit.run(given, CanaryGame(40), 0)
     assert not first.cached and again.cached and again.audit.to_json() == first.audit.to_json()
@@ -96,27 +92,19 @@ def test_audit_is_recorded_and_cached(place: Path) -> None:
     assert any("per query" in reason for reason in found.reasons)
 
 
-def test_audit_spec_hash_covers_every_setting(place: Path) -> None:
-    given = job(place)
-    specs = {
-        canary_audit.audit_spec(given, game, seed).hash
-        for game, seed in (
-            (CanaryGame(40), 0),
-            (CanaryGame(40), 1),
-            (CanaryGame(41), 0),
-            (CanaryGame(40, 21), 0),
-            (CanaryGame(40, score="rmia"), 0),
-            (CanaryGame(40, overfit=True), 0),
-            (CanaryGame(40, confidence=0.9), 0),
-        )
-    }
-    assert len(specs) == 7
+def test_audit_spec_hash_covers_every_setting(toy: Path) -> None:
+    usual = CanaryGame(40)
+    games = [CanaryGame(41), CanaryGame(40, 21), CanaryGame(40, score="rmia"), CanaryGame(40, overfit=True)]
+    games += [CanaryGame(40, confidence=0.9), usual]
+    given = job(toy)
+    specs = {canary_audit.audit_spec(given, game, 0).hash for game in games}
+    assert len(specs | {canary_audit.audit_spec(given, usual, 1).hash}) == 7
 
 
 @pytest.mark.thorough
-def test_audit_detects_a_memorising_teacher(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_detects_a_memorising_teacher(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canary_audit, "OVERFIT_EPOCHS", 40)
-    given = job(place, tier="quick", teacher_options=(("batch", "16"),), out=place / "caught")
+    given = job(toy, tier="quick", teacher_options=(("batch", "16"),), out=toy / "caught")
     found = canary_audit.run(given, CanaryGame(60, 40, overfit=True), 0).audit
     student, teacher, null = (found.lines[name] for name in ("student", "teacher", "null"))
     assert found.powerful and teacher["epsilon_lower"] > 0.5
@@ -136,30 +124,29 @@ def test_audit_detects_a_memorising_teacher(place: Path, monkeypatch: pytest.Mon
         (CanaryGame(40, score="guess"), ["--score guess", "rmia"]),  # type: ignore[arg-type]
     ],
 )
-def test_check_impossible_game_is_refused(place: Path, game: CanaryGame, words: list[str]) -> None:
+def test_check_impossible_game_is_refused(toy: Path, game: CanaryGame, words: list[str]) -> None:
     with pytest.raises(BenchError) as caught:
-        canary_audit.run(job(place), game, 0)
+        canary_audit.run(job(toy), game, 0)
     assert "\n" not in str(caught.value) and all(word in str(caught.value) for word in words)
 
 
-def test_check_five_guesses_at_99_percent_are_refused(place: Path) -> None:
+def test_check_five_guesses_at_99_percent_are_refused(toy: Path) -> None:
     """All 5 right by chance: 1/32, below 5 % and above 1 %."""
-    check(job(place), CanaryGame(8, 5))
+    check(job(toy), CanaryGame(8, 5))
     with pytest.raises(BenchError, match="5 guesses on 8 canaries"):
-        check(job(place), CanaryGame(8, 5, confidence=0.99))
+        check(job(toy), CanaryGame(8, 5, confidence=0.99))
 
 
 @pytest.mark.parametrize(("delta", "confidence", "bound"), [(1e-3, 0.95, 1.204202), (1e-5, 0.99, 0.899089)])
-def test_audit_line_bound_uses_delta_and_confidence(place: Path, delta: float, confidence: float, bound: float) -> None:
+def test_audit_line_bound_uses_delta_and_confidence(toy: Path, delta: float, confidence: float, bound: float) -> None:
     """19 right of 20 guesses on 40 canaries: P[at least 19 right] <= 1 - confidence, with 2 * 40 delta in it."""
-    given, game = job(place, budget=Budget(delta=delta)), CanaryGame(40, confidence=confidence)
+    given, game = job(toy, budget=Budget(delta=delta)), CanaryGame(40, confidence=confidence)
     network = nn.Sequential(nn.Flatten(), nn.LazyLinear(10)).eval()
     result = {"correct": 1, "tested": 2, "accuracy": 0.5}
     audited = Trained(cast("Any", SimpleNamespace(json=lambda _: result)), cast("Any", network))
+    spec, canaries = canary_audit.audit_spec(given, game, 0), draw(given, game, 0)
     with patch.object(canary_audit, "correct_guesses", return_value=19):
-        line = canary_audit.audit_line(
-            given, audited, None, draw(given, game, 0), canary_audit.audit_spec(given, game, 0)
-        )
+        line = canary_audit.audit_line(given, audited, None, canaries, spec)
     assert (line.correct, line.guesses) == (19, 20) and line.epsilon_lower == pytest.approx(bound, abs=1e-6)
     q = 1 / (1 + math.exp(-line.epsilon_lower))
     tail = [sum(math.comb(20, k) * q**k * (1 - q) ** (20 - k) for k in range(v, 21)) for v in range(20)]
@@ -167,13 +154,13 @@ def test_audit_line_bound_uses_delta_and_confidence(place: Path, delta: float, c
     assert tail[19] + 2 * 40 * delta * worst == pytest.approx(1 - confidence, rel=1e-6)
 
 
-def test_check_other_split_or_own_teacher_is_refused(place: Path) -> None:
-    with pytest.raises(BenchError, match="--split disjoint-low"):
-        check(job(place, split="disjoint-low"), CanaryGame(40))
-    weights = place / "w.safetensors"
+def test_check_other_split_or_own_teacher_is_refused(toy: Path) -> None:
+    weights = toy / "w.safetensors"
     weights.write_bytes(b"")
-    with pytest.raises(BenchError, match="--teacher-weights"):
-        check(job(place, teacher_weights=weights), CanaryGame(40))
+    for changes, option in (({"split": "disjoint-low"}, "--split disjoint-low"),
+                            ({"teacher_weights": weights}, "--teacher-weights")):  # fmt: skip
+        with pytest.raises(BenchError, match=option):
+            check(job(toy, **changes), CanaryGame(40))
 
 
 def test_rmia_scores_are_relative_to_a_reference() -> None:
@@ -184,19 +171,22 @@ def test_rmia_scores_are_relative_to_a_reference() -> None:
     assert np.array_equal(scores(target, None), target)
 
 
-def test_verdict_compares_only_bounds_per_example() -> None:
-    def verdict(bound: float, claim: Any = None, proved: Any = None) -> tuple[str, str]:
-        claimed = None if claim is None else ClaimRecord.model_validate(claim)
-        accounted = None if proved is None else AccountedRecord.model_validate(proved)
-        word, reasons = canary_game.verdict(bound, 1e-5, claimed, accounted)
-        return word, " ".join(reasons)
-
-    assert verdict(2.0, CLAIM, ACCOUNTED)[0] == "refuted"
-    assert verdict(0.9, CLAIM, ACCOUNTED)[0] == "not refuted"
-    word, why = verdict(2.0, CLAIM | {"unit": "query"}, ACCOUNTED)
-    assert word == "not refuted" and "per query" in why and "bound 2 " in why
-    assert verdict(3.5, CLAIM | {"unit": "query"}, ACCOUNTED)[0] == "refuted"
-    assert verdict(9.0)[0] == "not refuted"
+@pytest.mark.parametrize(
+    ("bound", "claim", "proved", "word"),
+    [
+        (2.0, CLAIM, ACCOUNTED, "refuted"),
+        (0.9, CLAIM, ACCOUNTED, "not refuted"),
+        (2.0, CLAIM | {"unit": "query"}, ACCOUNTED, "not refuted"),
+        (3.5, CLAIM | {"unit": "query"}, ACCOUNTED, "refuted"),
+        (9.0, None, None, "not refuted"),
+    ],
+)
+def test_verdict_compares_only_bounds_per_example(bound: float, claim: Any, proved: Any, word: str) -> None:
+    claimed = claim and ClaimRecord.model_validate(claim)
+    found, reasons = canary_game.verdict(bound, 1e-5, claimed, proved and AccountedRecord.model_validate(proved))
+    assert found == word
+    if claim and claim["unit"] == "query" and word == "not refuted":
+        assert "per query" in " ".join(reasons) and "bound 2 " in " ".join(reasons)
 
 
 def record_parts(module: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[set[int]]]:
@@ -222,9 +212,9 @@ def check_moved(seen: list[list[set[int]]], records: int, inserted: int) -> None
 
 
 @pytest.mark.thorough
-def test_audit_canaries_do_not_move_records_of_an_ensemble(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_canaries_do_not_move_records_of_an_ensemble(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, game = record_parts(stages, monkeypatch), CanaryGame(40, 20)
-    given = job(place, "fed-dpsd", method_options=(("clients", "2"),), out=place / "clients")
+    given = job(toy, "fed-dpsd", method_options=(("clients", "2"),), out=toy / "clients")
     inserted = canary_audit.run(given, game, 0).audit.canaries["inserted"]
     assert stages.train_ensemble(given, run_spec(given, 0).release.ensemble) is not None
     check_moved(seen, len(given.material.private[0]), inserted)
@@ -232,7 +222,7 @@ def test_audit_canaries_do_not_move_records_of_an_ensemble(place: Path, monkeypa
     teachers = canary_audit.teachers_of(spec)
     ensembles = [canary_audit.release_of(spec, teachers[name]).ensemble for name in ("teacher", "null_teacher")]
     assert [spec.version, *(each and each.version for each in ensembles)] == [2, 2, 1]
-    for other in (job(place, "dgd"), job(place)):
+    for other in (job(toy, "dgd"), job(toy)):
         assert canary_audit.audit_spec(other, game, 0).version == 1
 
 
@@ -240,11 +230,9 @@ def test_audit_canaries_do_not_move_records_of_an_ensemble(place: Path, monkeypa
     "method",
     ["feddf", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("fedavg", "dense", "fedadi", "feddafl"))],
 )
-def test_audit_canaries_do_not_move_records_of_clients(
-    place: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def test_audit_canaries_do_not_move_records_of_clients(toy: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     seen, game = record_parts(federated, monkeypatch), CanaryGame(40, 20)
-    given = job(place, method, method_options=(("clients", "2"),), out=place / method)
+    given = job(toy, method, method_options=(("clients", "2"),), out=toy / method)
     inserted = canary_audit.run(given, game, 0).audit.canaries["inserted"]
     run.run(given, 0)
     check_moved(seen, len(given.material.private[0]), inserted)
@@ -252,13 +240,89 @@ def test_audit_canaries_do_not_move_records_of_clients(
     teachers = canary_audit.teachers_of(spec)
     kinds = [canary_audit.release_of(spec, teachers[name]).kind for name in ("teacher", "null_teacher")]
     assert spec.version == 2 and kinds == ["audit-release-2", "audit-release"], "steps of older audits are not reused"
-    hashed = job(place, method, method_options=(("clients", "2"), ("partition", "hash")))
+    hashed = job(toy, method, method_options=(("clients", "2"), ("partition", "hash")))
     assert canary_audit.audit_spec(hashed, game, 0).version == 1
 
 
-def test_audit_spec_keeps_the_plain_release(place: Path) -> None:
-    given = job(place)
+def test_audit_spec_keeps_the_plain_release(toy: Path) -> None:
+    given = job(toy)
     spec = canary_audit.audit_spec(given, CanaryGame(40), 0)
     assert asdict(spec.release) == asdict(run_spec(given, 0).release)
     assert spec.teacher != spec.release.teacher and spec.teacher.kind == "audit-teacher"
     assert "no-defence" in registry.entries("method")
+
+
+PROVED = AccountedRecord.model_validate(ACCOUNTED)
+ACCOUNT = Account(claimed=None, accounted=PROVED, accounted_units={"example": PROVED}, audited=None, events=[])
+
+
+def line_of(bound: float) -> AuditLine:
+    shares = {"accuracy": 0.5, "memorised_inserted": None, "memorised_left_out": None}
+    return AuditLine(correct=10, guesses=20, epsilon_lower=bound, **shares)
+
+
+@pytest.fixture(scope="module")
+def plain_job(toy: Path) -> Job:
+    return toy_job(toy)
+
+
+def line_of_network(plain_job: Job, canaries: Canaries, game: CanaryGame) -> AuditLine:
+    """The line of a network whose predictions are replaced."""
+    audited = cast("Trained[Any]", SimpleNamespace(network=None, result=SimpleNamespace(accuracy=0.5)))
+    return canary_audit.audit_line(plain_job, audited, None, canaries, canary_audit.audit_spec(plain_job, game, 0))
+
+
+@pytest.mark.parametrize(("student", "teacher", "powerful"), [(0.0, 0.5, True), (0.5, 0.0, False), (0.0, 0.0, False)])
+def test_audit_power_is_bound_on_teacher(plain_job: Job, student: float, teacher: float, powerful: bool) -> None:
+    game = CanaryGame(40)
+    lines = {name: line_of(bound) for name, bound in (("student", student), ("teacher", teacher), ("null", 0.0))}
+    spec = canary_audit.audit_spec(plain_job, game, 0)
+    made = canary_audit.make_audit(plain_job, spec, draw(plain_job, game, 0), lines, ACCOUNT, Provenance())
+    assert made.powerful == powerful
+
+
+def test_memorised_canaries_reach_the_ceiling(plain_job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    game = CanaryGame(40, 20)
+    canaries = draw(plain_job, game, 0)
+    answers = torch.where(canaries.coins, canaries.labels, (canaries.labels + 1) % 4)
+    monkeypatch.setattr(teachers, "predict", lambda *_: nn.functional.one_hot(answers, 4).float())
+    found = line_of_network(plain_job, canaries, game)
+    assert (found.memorised_inserted, found.memorised_left_out) == (1.0, 0.0)
+    assert found.correct == 20 and found.epsilon_lower == ceiling(20, 40, plain_job.settings.budget.delta)
+
+
+@pytest.mark.parametrize("fell", [False, True])
+def test_equal_coins_leave_one_share_unknown(plain_job: Job, monkeypatch: pytest.MonkeyPatch, fell: bool) -> None:
+    game = CanaryGame(6, 6)
+    canaries = replace(draw(plain_job, game, 0), coins=torch.full((6,), fell))
+    monkeypatch.setattr(teachers, "predict", lambda *_: nn.functional.one_hot(canaries.labels, 4).float())
+    found = line_of_network(plain_job, canaries, game)
+    assert (found.memorised_inserted, found.memorised_left_out) == ((1.0, None) if fell else (None, 1.0))
+
+
+def test_reference_network_is_of_the_same_kind(plain_job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks are their names here; the reference teacher saw no canary, and was converted as the audited one."""
+
+    class Named:
+        def __init__(self, *given: Any) -> None:
+            self.seconds: dict[str, float] = {}
+
+        def teacher(self, name: str, spec: Any) -> Any:
+            return SimpleNamespace(network=name)
+
+        def release(self, name: str, teacher: Any, spec: Any) -> Any:
+            return SimpleNamespace(network=f"{name} of {teacher.network}", account=ACCOUNT)
+
+    compared = {}
+
+    def line(job: Job, audited: Any, reference: Any, *rest: Any) -> AuditLine:
+        compared[audited.network] = reference
+        return line_of(0.0)
+
+    monkeypatch.setattr(canary_audit, "AuditTraining", Named)
+    monkeypatch.setattr(canary_audit, "audit_line", line)
+    game = CanaryGame(40, score="rmia")
+    made = StepLog(Origin(GitState()))
+    canary_audit.play(plain_job, game, canary_audit.audit_spec(plain_job, game, 0), draw(plain_job, game, 0), made)
+    teachers = dict.fromkeys(("teacher", "null_teacher"), "reference_teacher")
+    assert compared == teachers | {"release of teacher": "reference_release of reference_teacher"}

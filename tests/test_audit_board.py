@@ -1,19 +1,17 @@
 """Audits on the board: their rows, the values next to the bound, and the refuted claim."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from audits_made import ACCOUNTED, CLAIM, job
 from board_records import results
-from conftest import write_toy
+from conftest import toy_job as job
 from made import record as made_record
-from records_made import CANARIES, audit_line
+from records_made import ACCOUNTED, CANARIES, CLAIM, audit_line
 
 from bench import boards, registry
 from bench.boards import differences, publish, read_records
@@ -30,33 +28,27 @@ from bench.privacy import Budget
 from bench.storage.records import AUDIT, Audit, Record
 from bench.storage.specs import digest
 
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A toy data set with 360 training images."""
-    return write_toy(tmp_path_factory.mktemp("toy"), 360)
+TOY_IMAGES = 360
 
 
 @pytest.fixture(scope="module")
-def record(place: Path) -> Record:
-    return run.run(job(place, budget=Budget(10.0)), 0).record
+def record(toy: Path) -> Record:
+    return run.run(job(toy, budget=Budget(10.0)), 0).record
 
 
 def made_up(record: Record, correct: int, hash_of: str = "a" * 16, teacher: int = 95, **privacy: Any) -> Audit:
-    """An audit of a record's release, 200 canaries and 100 guesses, with given correct guesses on student and
-    teacher."""
+    """An audit of a record's release with 200 canaries, and these correct guesses of 100 on student and teacher."""
     teacher_spec = record.spec["release"]["teacher"] | {"canaries": 200, "coins": 0, "kind": "audit-teacher"}
     spec = {"tier": record.spec["tier"], "release": record.spec["release"], "guesses": 100, "confidence": 0.95}
     spec |= {"teacher": teacher_spec, "score": "loss", "kind": "audit", "version": 1}
-    right = {"student": correct, "teacher": teacher, "null": 50}
-    lines = {name: audit_line(number) for name, number in right.items()}
+    lines = {name: audit_line(right) for name, right in (("student", correct), ("teacher", teacher), ("null", 50))}
     numbers = {"claimed": CLAIM, "accounted": ACCOUNTED, "accounted_units": {"example": ACCOUNTED}} | privacy
     spec = json.loads(json.dumps(spec))
     return Audit(hash_of, "not refuted", [], spec, CANARIES, 3.49, 1e-5, lines, True, numbers)
 
 
-def result(record: Record, *audits: Audit) -> Result:
-    (found,) = results([record], audits)
+def result(record: Record, *audits: Audit, others: Sequence[Record] = ()) -> Result:
+    (found,) = results([record, *others], audits)
     return found
 
 
@@ -65,10 +57,15 @@ def bound(record: Record, *audits: Audit) -> float | None:
     return result(record, *audits).value(LOWER)
 
 
-def bounds(record: Record, *audits: Audit) -> list[float | None]:
+def bounds(record: Record, *audits: Audit, others: Sequence[Record] = ()) -> list[float | None]:
     """The bounds on the student, the teacher and the null run, and the largest possible one."""
-    found = result(record, *audits)
+    found = result(record, *audits, others=others)
     return [found.value(LOWER), found.on_teacher(LOWER), found.value(LOWER_NULL), found.value(LOWER_CEILING)]
+
+
+def with_release(record: Record, **release: Any) -> Record:
+    """The record with another release."""
+    return replace(record, spec=record.spec | {"release": record.spec["release"] | release})
 
 
 def test_board_shows_audit_bound_and_refuted_flag(record: Record) -> None:
@@ -108,10 +105,10 @@ def test_audit_applies_only_to_its_release(record: Record) -> None:
         (("release", "teacher", "data", "dataset"), "other"),
     ):
         other = made_up(record, 95)
-        place = other.spec
+        part = other.spec
         for key in path[:-1]:
-            place = place[key]
-        place[path[-1]] = value
+            part = part[key]
+        part[path[-1]] = value
         assert bound(record, other) is None, path
     recipe = made_up(record, 95)
     recipe.spec["release"]["teacher"]["recipe"] = {"epochs": 99}
@@ -134,28 +131,21 @@ def test_audit_ignores_an_unused_teacher(
 ) -> None:
     """A release may depend on the teacher's network without queries: `label-smoothing` by default."""
     described = registry.describe("method", method, variant)
-    release: dict[str, Any] = {"method": method, "variant": variant, "version": described.facts["version"]}
-    release["options"] = described.values("smoke", variant) | options
-    record = replace(record, spec=record.spec | {"release": record.spec["release"] | release})
-    changes: list[tuple[str, Any, bool]] = [
-        ("arch", "resnet18", depends),
-        ("weights", "a" * 64, depends),
-        ("normalise", "imagenet", depends),
-        ("seed", 5, depends),
-        ("data", {"dataset": "other", "split": "iid", "fingerprint": ""}, True),
-        ("recipe", {"epochs": 99}, False),
-    ]
-    for key, value, another in changes:
+    given = described.values("smoke", variant) | options
+    record = with_release(record, method=method, variant=variant, version=described.facts["version"], options=given)
+    changes = {"arch": "resnet18", "weights": "a" * 64, "normalise": "imagenet", "seed": 5, "recipe": {"epochs": 99}}
+    changes["data"] = {"dataset": "other", "split": "iid", "fingerprint": ""}
+    for key, value in changes.items():
         audit = made_up(record, 95)
         audit.spec["release"]["teacher"][key] = value
-        assert (bound(record, audit) is None) == another, key
+        is_another = {"data": True, "recipe": False}.get(key, depends)
+        assert (bound(record, audit) is None) == is_another, key
 
 
 def test_audit_of_other_version_depends_on_teacher(record: Record) -> None:
     described = registry.describe("method", "rr", "working")
-    release: dict[str, Any] = {"method": "rr", "variant": "working", "version": described.facts["version"] - 1}
-    release["options"] = described.values("smoke", "working")
-    record = replace(record, spec=record.spec | {"release": record.spec["release"] | release})
+    older = {"version": described.facts["version"] - 1, "options": described.values("smoke", "working")}
+    record = with_release(record, method="rr", variant="working", **older)
     audit = made_up(record, 95)
     assert bound(record, audit) is not None
     audit.spec["release"]["teacher"]["arch"] = "resnet18"
@@ -174,9 +164,8 @@ def test_audit_applies_to_records_before_a_new_option(record: Record) -> None:
     """An option that leaves an algorithm as it was needs no new version; records that are older do not have it."""
     described = registry.describe("method", "dpsd", "working")
     usual = described.values("smoke", "working")["queries"]  # of the tier: the class has another default
-    newer = {"method": "dpsd", "variant": "working", "version": described.facts["version"]}
-    newer["options"] = {"questions": usual}
-    record = replace(record, spec=record.spec | {"release": record.spec["release"] | newer})
+    newer = {"version": described.facts["version"], "options": {"questions": usual}}
+    record = with_release(record, method="dpsd", variant="working", **newer)
     audit, older = made_up(record, 95), replace(record, spec=json.loads(json.dumps(record.spec)))
     del older.spec["release"]["options"]["questions"]
     assert bound(older, audit) is not None
@@ -189,9 +178,9 @@ def test_audit_applies_to_records_before_a_new_option(record: Record) -> None:
 
 
 @pytest.mark.thorough
-def test_audit_reaches_board_in_either_order(place: Path) -> None:
-    out = place / "order"
-    given = job(place, out=out)
+def test_audit_reaches_board_in_either_order(toy: Path) -> None:
+    out = toy / "order"
+    given = job(toy, out=out)
 
     def column() -> list[float | None]:
         board = out / "leaderboards" / "releases" / f"{given.material.data.name}.csv"
@@ -245,15 +234,11 @@ def test_audits_are_published_with_records(record: Record, tmp_path: Path) -> No
 
 def test_result_joins_audits_of_all_seeds() -> None:
     """94 right of 100 are at least 2.04 at 95 %, and 1.93 at 97.5 %, where two audits must hold together."""
-
-    def joint(*audits: Audit) -> list[float | None]:
-        (found,) = results([first, second], audits)
-        return [found.value(LOWER), found.on_teacher(LOWER), found.value(LOWER_NULL), found.value(LOWER_CEILING)]
-
     first, second = made_record(seed=0), made_record(seed=1)
-    assert joint(made_up(second, 94, teacher=50)) == pytest.approx([2.0395, 0, 0, 3.4875], abs=1e-3)
-    both = joint(made_up(first, 50, teacher=50), made_up(second, 94, "b" * 16, teacher=50))
-    assert both == pytest.approx([1.9346, 0, 0, 3.2738], abs=1e-3)
+    one = bounds(first, made_up(second, 94, teacher=50), others=[second])
+    assert one == pytest.approx([2.0395, 0, 0, 3.4875], abs=1e-3)
+    audits = made_up(first, 50, teacher=50), made_up(second, 94, "b" * 16, teacher=50)
+    assert bounds(first, *audits, others=[second]) == pytest.approx([1.9346, 0, 0, 3.2738], abs=1e-3)
 
 
 @pytest.mark.parametrize(("names", "powerful"), [("a", True), ("ab", False)])

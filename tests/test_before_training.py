@@ -1,21 +1,16 @@
 """Refusals before training: attacks that cannot have a result, networks and generators that do not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import write_toy
+from conftest import Type, toy_job, write_toy
 
 from bench import data
-from bench.cli import main
-from bench.data import ImageData
 from bench.errors import BenchError, Incompatible
 from bench.pipeline.job import Job, run_spec
-from bench.pipeline.resolve import fitting_attack, load_job, refuse_unfit, unfit_reason
-from bench.pipeline.settings import Settings
+from bench.pipeline.resolve import fitting_attack, refuse_unfit, unfit_reason
 
 OF_KIND: dict[str, dict[str, Any]] = {
     "two classes": {"train": 160, "classes": 2},
@@ -31,8 +26,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def job(folder: Path, method: str = "no-defence", attack: str | None = None, **others: Any) -> Job:
-    usual: dict[str, Any] = {"teacher": "datalens", "tier": "smoke", "out": folder / "runs"}
-    return load_job(Settings(method, attack, f"npz:{folder}/toy.npz", **usual | others), budget=False)
+    return toy_job(folder, method, attack, is_checked=False, **others)
 
 
 @pytest.mark.parametrize("attack", ["gmi", "mi-face", "ami", "pca-mi"])
@@ -70,23 +64,12 @@ def test_attack_on_unreleased_images_is_skipped(folders: dict[str, Path]) -> Non
     assert job(folders["four classes"], "dp-merf", "domias").attack_skip_reason is None
 
 
-def test_run_with_an_unfit_attack_trains_nothing(
-    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    where = ["--dataset", f"npz:{folders['two classes']}/toy.npz", "--out", str(tmp_path / "runs")]
-    status = main(["run", "--method", "no-defence", "--tier", "smoke", "--attack", "gmi", *where])
-    said = capsys.readouterr().err.strip().splitlines()
-    errors = [line for line in said if line.startswith("bench: error")]
-    assert status == 2 and errors == said[-1:] and "--unfit-attack record" in errors[0]
-    assert not list(tmp_path.rglob("steps/teacher"))
-
-
-@pytest.mark.thorough
-def test_run_records_an_unfit_attack_with_the_option(folders: dict[str, Path], tmp_path: Path) -> None:
-    where = ["--dataset", f"npz:{folders['two classes']}/toy.npz", "--out", str(tmp_path / "runs")]
-    given = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens", "--attack", "gmi", *where]
-    assert main([*given, "--unfit-attack", "record"]) == 0
-    assert len(list(tmp_path.rglob("record.json"))) == 1
+def test_run_with_an_unfit_attack_trains_nothing(folders: dict[str, Path], here: Path, typed: Type) -> None:
+    data = f"npz:{folders['two classes']}/toy.npz"
+    status, _, said = typed("run --method no-defence --tier smoke --attack gmi --dataset", data)
+    *notices, error = said.strip().splitlines()
+    assert status == 2 and error.startswith("bench: error") and "--unfit-attack record" in error
+    assert not any(line.startswith("bench: error") for line in notices) and not list(here.rglob("steps/teacher"))
 
 
 @pytest.mark.parametrize("split", data.FROM_ANOTHER_SET)
@@ -98,31 +81,22 @@ def test_split_without_attack_needs_no_second_set(folders: dict[str, Path], spli
         job(folders["four classes"], split=split, attack="gmi")
 
 
-def test_split_full_gives_the_other_set_to_an_attacker() -> None:
-    import torch
-
-    images = torch.arange(12 * 4, dtype=torch.uint8).view(12, 1, 2, 2)
-    labels = torch.arange(12) % 10
-    names = tuple(map(str, range(10)))
-    mnist = ImageData("mnist", images, labels, images, labels, names)
-    assert data.split(mnist, "full").aux_dataset == "fmnist"
-    assert data.split(mnist, "full", attacked=False).aux_dataset is None
-    assert len(data.split(mnist, "full", attacked=False).private) == 12
-
-
 TOO_LARGE = ["dp-sgd", "dp-teacher", "scatter-cnn", "cluster-rr", "private-features"]
 
 
+@pytest.fixture(scope="module")
+def colour(folders: dict[str, Path]) -> Path:
+    """The folder of the large images in colour."""
+    folder = folders["100 pixels"] / "colour"
+    folder.mkdir()
+    grey = dict(np.load(folders["100 pixels"] / "toy.npz"))
+    images = {name: np.repeat(value[..., None], 3, -1) for name, value in grey.items() if "images" in name}
+    np.savez(folder / "toy.npz", **grey | images)
+    return folder
+
+
 @pytest.mark.parametrize("method", TOO_LARGE)
-def test_own_network_of_a_method_is_checked_before_training(folders: dict[str, Path], method: str) -> None:
-    colour = folders["100 pixels"] / "colour"
-    if not colour.exists():
-        colour.mkdir()
-        given = dict(np.load(folders["100 pixels"] / "toy.npz"))
-        large = {
-            name: np.repeat(value[..., None], 3, -1) if "images" in name else value for name, value in given.items()
-        }
-        np.savez(colour / "toy.npz", **large)
+def test_own_network_of_a_method_is_checked_before_training(colour: Path, method: str) -> None:
     options = (("network", "relu-vgg"),) if method == "dp-teacher" else ()
     with pytest.raises(BenchError, match=r"100x100|100 pixels"):
         job(colour, method, method_options=options).check()

@@ -1,17 +1,16 @@
 """Required declarations of third-party methods and attacks, and the record of a run in which one fails."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 import pytest
 import torch
-from conftest import write_toy
+from conftest import refuses, toy_job, write_toy
 from dp_accounting import NonPrivateDpEvent
 
 from bench import nets, registry
@@ -23,8 +22,6 @@ from bench.pipeline import attacks, canary_audit, run, stages
 from bench.pipeline.canary_game import CanaryGame
 from bench.pipeline.job import Job
 from bench.pipeline.plots import Plot
-from bench.pipeline.resolve import load_job
-from bench.pipeline.settings import Settings
 from bench.privacy import Ledger
 from bench.storage.records import RECORD, Record
 
@@ -61,6 +58,11 @@ class GoodAttack:
     def compare(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class Several(Good):
+    rates: tuple[float, ...] = ()
+
+
 def test_complete_plugins_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     expect("method", "good", Good)
     expect("attack", "good", GoodAttack)
@@ -84,6 +86,7 @@ def test_complete_plugins_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
         ("attack", GoodAttack, "access", "all", "access 'all'"),
         ("attack", GoodAttack, "goal", "both", "goal 'both'"),
         ("attack", GoodAttack, "compare", None, "`run` or `infer` or `compare`"),
+        ("method", Several, "version", 1, "rates"),
     ],
     ids=str,
 )
@@ -91,15 +94,8 @@ def test_incomplete_plugin_is_refused(
     kind: str, cls: type, variable: str, value: object, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cls, variable, value)
-    with pytest.raises(BadPlugin) as caught:
+    with refuses(BadPlugin, f"{kind} 'mine'", cls.__qualname__, named):
         expect(kind, "mine", cls)
-    said = str(caught.value)
-    assert f"{kind} 'mine'" in said and cls.__qualname__ in said and named in said and "\n" not in said
-
-
-@dataclass(frozen=True)
-class Several(Good):
-    rates: tuple[float, ...] = ()
 
 
 def test_teacher_recipe_is_checked_for_sizes_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,22 +107,31 @@ def test_teacher_recipe_is_checked_for_sizes_only(monkeypatch: pytest.MonkeyPatc
         expect("teacher recipe", "mine", Good)
 
 
-def test_field_of_another_type_is_refused() -> None:
-    with pytest.raises(BadPlugin, match=r"rates"):
-        expect("method", "several", Several)
+def plain_job(place: Path, **changes: Any) -> Job:
+    """A job on toy images."""
+    write_toy(place, 40)
+    return toy_job(place, **changes)
 
 
 def failing(raised: BaseException, place: Path, monkeypatch: pytest.MonkeyPatch, fresh: bool = False) -> Job:
     """A job on toy images whose conversion raises."""
+    job = plain_job(place, fresh=fresh)
+    monkeypatch.setattr(type(job.method), "convert", bad(raised))
+    return job
 
-    def convert(*_: object) -> None:
+
+def recorded(place: Path) -> Record:
+    (path,) = (place / "runs" / "records").glob(f"*/{RECORD}")
+    return Record.read(path)
+
+
+def bad(raised: BaseException) -> Callable[..., Any]:
+    """Return a method of a plug-in that raises."""
+
+    def method(*_: object) -> None:
         raise raised
 
-    write_toy(place, 40)
-    settings = Settings("no-defence", None, f"npz:{place}/toy.npz", teacher="datalens", tier="smoke")
-    job = load_job(replace(settings, out=place / "runs", fresh=fresh))
-    monkeypatch.setattr(type(job.method), "convert", convert)
-    return job
+    return method
 
 
 @pytest.mark.parametrize(
@@ -141,13 +146,10 @@ def failing(raised: BaseException, place: Path, monkeypatch: pytest.MonkeyPatch,
 def test_any_exception_of_a_plugin_fails_the_run(
     raised: BaseException, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = failing(raised, tmp_path, monkeypatch)
     with pytest.raises(RunFailed, match=r"records"):
-        run.run(job, 0)
-    (path,) = (tmp_path / "runs" / "records").glob(f"*/{RECORD}")
-    record = Record.read(path)
-    assert record.status == "failed"
-    assert re.match(said, record.reason), record.reason
+        run.run(failing(raised, tmp_path, monkeypatch), 0)
+    record = recorded(tmp_path)
+    assert record.status == "failed" and re.match(said, record.reason), record.reason
 
 
 def test_exception_while_drawing_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,14 +158,11 @@ def test_exception_while_drawing_fails_the_run(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(run, "make_run", lambda *_: run.Finished(cast("Any", None), pictures))
     with pytest.raises(RunFailed, match=r"^ValueError: no such colour "):
         run.run(job, 0)
-    (path,) = (tmp_path / "runs" / "records").glob(f"*/{RECORD}")
-    assert (Record.read(path).status, Record.read(path).reason) == ("failed", "ValueError: no such colour")
+    assert (recorded(tmp_path).status, recorded(tmp_path).reason) == ("failed", "ValueError: no such colour")
 
 
 def test_failure_keeps_an_earlier_good_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_toy(tmp_path, 40)
-    settings = Settings("no-defence", None, f"npz:{tmp_path}/toy.npz", teacher="datalens", tier="smoke")
-    good = run.run(load_job(replace(settings, out=tmp_path / "runs")), 0)
+    good = run.run(plain_job(tmp_path), 0)
     job = failing(RuntimeError("no such layer"), tmp_path, monkeypatch, fresh=True)
     with pytest.raises(RunFailed, match=f"^RuntimeError: no such layer .*{good.path}"):
         run.run(job, 0)
@@ -174,9 +173,8 @@ def test_failure_keeps_an_earlier_good_record(tmp_path: Path, monkeypatch: pytes
 def test_interruption_is_not_recorded_as_failed_run(
     raised: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = failing(raised, tmp_path, monkeypatch)
     with pytest.raises(type(raised)):
-        run.run(job, 0)
+        run.run(failing(raised, tmp_path, monkeypatch), 0)
     assert not list((tmp_path / "runs").glob(f"records/*/{RECORD}"))
 
 
@@ -199,40 +197,33 @@ def test_departure_with_an_unknown_field_is_refused(
         expect("method", "mine", Departing)
 
 
-def bad(raised: BaseException) -> Callable[..., Any]:
-    """Return a method of a plug-in that raises."""
-
-    def method(*_: object) -> None:
-        raise raised
-
-    return method
-
-
 @pytest.mark.parametrize("raised", [ValueError("sigma is bad"), KeyError("sigma"), TypeError("no number")])
 @pytest.mark.parametrize("member", ["check", "__post_init__", "needs"])
 def test_exception_of_a_method_before_training_is_bad_input(
     member: str, raised: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_toy(tmp_path, 40)
     name, raising = "class-moments" if member == "__post_init__" else "no-defence", bad(raised)
-    settings = Settings(name, None, f"npz:{tmp_path}/toy.npz", teacher="datalens", out=tmp_path / "runs")
     method = registry.load("method", name)
     monkeypatch.setattr(method, member, property(raising) if member == "needs" else raising, raising=False)
     is_range = member == "__post_init__" and isinstance(raised, ValueError)  # a value out of its range is the user's
     said = "--method: sigma is bad$" if is_range else rf".*{type(raised).__name__}: .* at tests/test_declared\.py:\d+;"
     with pytest.raises(BadOption if is_range else BadPlugin, match=f"^{said}"):
-        load_job(settings)
+        plain_job(tmp_path, method=name, tier="quick")
 
 
-def test_broken_skip_reason_is_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_toy(tmp_path, 40)
-    settings = Settings("no-defence", "gmi", f"npz:{tmp_path}/toy.npz", teacher="datalens", out=tmp_path / "runs")
-    monkeypatch.setattr(registry.load("attack", "gmi"), "skip_reason", bad(KeyError("classes")))
-    with pytest.raises(BadPlugin, match=r"^attack 'gmi': KeyError: 'classes' at tests/test_declared\.py:\d+;"):
-        load_job(settings)
-    monkeypatch.setattr(registry.load("attack", "gmi"), "skip_reason", lambda *_: True)
-    with pytest.raises(BadPlugin, match=r"^attack 'gmi': TypeError: .*`skip_reason` .*True"):
-        load_job(settings)
+@pytest.mark.parametrize(
+    ("skip_reason", "said"),
+    [
+        (bad(KeyError("classes")), r"KeyError: 'classes' at tests/test_declared\.py:\d+;"),
+        (lambda *_: True, "TypeError: .*`skip_reason` .*True"),
+    ],
+)
+def test_broken_skip_reason_is_bad_input(
+    skip_reason: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry.load("attack", "gmi"), "skip_reason", skip_reason)
+    with pytest.raises(BadPlugin, match=rf"^attack 'gmi': {said}"):
+        plain_job(tmp_path, attack="gmi")
 
 
 @pytest.mark.parametrize(
@@ -289,19 +280,15 @@ def test_attack_with_victims_names_one_for_each_image(victims: torch.Tensor | No
     assert attacks._fault(replace(found, victims=torch.tensor([0, 2, 2, 1])), (1, 16, 16), 4, 3) == ""
 
 
-@pytest.mark.parametrize("audited", [True, False])
+@pytest.mark.parametrize("prepare", [partial(canary_audit.prepare_shared, game=CanaryGame(4, 4)), run.prepare_shared])
 def test_exception_of_a_plugin_in_prepare_has_its_location(
-    audited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = failing(KeyError("off"), tmp_path, monkeypatch)
     monkeypatch.setattr(canary_audit, "check", lambda *_: None)
     monkeypatch.setattr(stages, "train_teacher", bad(KeyError("off")))
     monkeypatch.setattr(canary_audit, "train_teacher", bad(KeyError("off")))
     with pytest.raises(RunFailed, match=r"^KeyError: 'off' at tests/test_declared\.py:\d+; --debug"):
-        if audited:
-            canary_audit.prepare_shared(job, CanaryGame(4, 4), 0)
-        else:
-            run.prepare_shared(job, 0)
+        prepare(plain_job(tmp_path), seed=0)
 
 
 def test_old_method_name_is_read_with_a_warning() -> None:

@@ -3,22 +3,20 @@
 dlib's network is replaced by mean colours, and people by patterns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import write_toy
+from conftest import Type, write_toy
 from PIL import Image
 from torch import Tensor, nn
 
 from bench import boards
 from bench.boards.tables import AttackRow, read_table
-from bench.cli import main
 from bench.errors import BenchError
 from bench.metrics import face_descriptor
 from bench.metrics.table import metrics
@@ -70,17 +68,9 @@ def described(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def job(faces: Path, out: Path, attack: str = "pca-mi", dataset: str = "lfw:10@16") -> Job:
-    settings = Settings(
-        method="no-defence",
-        attack=attack,
-        dataset=dataset,
-        split="identity" if dataset.startswith("lfw") else "iid",
-        data_root=faces,
-        teacher="datalens",
-        tier="smoke",
-        out=out,
-    )
-    return load_job(settings)
+    split = "identity" if dataset.startswith("lfw") else "iid"
+    usual: dict[str, Any] = {"data_root": faces, "teacher": "datalens", "tier": "smoke", "out": out}
+    return load_job(Settings("no-defence", attack, dataset, split, **usual))
 
 
 @pytest.fixture(scope="module")
@@ -144,14 +134,11 @@ def test_inversion_without_dlib_states_missing_metrics(faces: Path, out: Path, m
     assert "no-judge" in boards.flags(record)
 
 
-def test_run_command_reports_missing_dlib(
-    faces: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_command_reports_missing_dlib(faces: Path, out: Path, monkeypatch: pytest.MonkeyPatch, typed: Type) -> None:
     monkeypatch.setattr(face_descriptor, "absent", lambda: ABSENT)
     line = "run --method no-defence --attack random-guess --dataset lfw:10@16 --split identity --teacher datalens"
-    assert main([*line.split(), "--tier", "smoke", "--data-root", str(faces), "--out", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert ABSENT in " ".join(said.split()) and "no-judge" in said
+    status, said, _ = typed(line, "--tier smoke --data-root", faces, "--out", out)
+    assert status == 0 and ABSENT in " ".join(said.split()) and "no-judge" in said
 
 
 @pytest.mark.thorough
@@ -205,9 +192,8 @@ def test_retrieval_finds_a_leaked_private_face(faces: Path, out: Path, described
     assert gains["leak"]["retrieval_best_judge_accuracy"] == gains["leak"]["retrieval_best_judge_near"] == 1.0
     assert gains["clean"]["retrieval_best_judge_near"] == 0.0
     assert gains["leak"]["retrieval_best_judge_distance"] < 0.1 < gains["clean"]["retrieval_best_judge_distance"]
-    assert gains["leak"]["above_floor"] == pytest.approx(-gains["leak"]["retrieval_judge_accuracy"]), (
-        "an attack that shows no person"
-    )
+    baseline = gains["leak"]["retrieval_judge_accuracy"]
+    assert gains["leak"]["above_floor"] == pytest.approx(-baseline), "an attack that shows no person"
 
 
 def test_boards_of_records_without_face_judge_are_unchanged(faces: Path, out: Path, described: list[int]) -> None:
@@ -219,19 +205,12 @@ def test_boards_of_records_without_face_judge_are_unchanged(faces: Path, out: Pa
     assert len(newer) == 15 and all(metric.newer for metric in newer)
 
 
-def test_doctor_reports_the_face_judge(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(face_descriptor, "absent", lambda: ABSENT)
-    main(["doctor"])
-    said = capsys.readouterr().out
-    assert ABSENT in said
-
+def test_doctor_reports_the_face_judge(monkeypatch: pytest.MonkeyPatch, typed: Type) -> None:
     def refuse() -> None:
         raise BenchError("another model")
 
-    monkeypatch.setattr(face_descriptor, "absent", lambda: "")
-    monkeypatch.setattr(face_descriptor, "check", refuse)
-    main(["doctor"])
-    assert "another model" in capsys.readouterr().out
-    monkeypatch.setattr(face_descriptor, "check", lambda: None)
-    main(["doctor"])
-    assert "faces          found" in capsys.readouterr().out
+    for absent, check, said in ((ABSENT, refuse, ABSENT), ("", refuse, "another model"),
+                                ("", lambda: None, "faces          found")):  # fmt: skip
+        monkeypatch.setattr(face_descriptor, "absent", lambda absent=absent: absent)
+        monkeypatch.setattr(face_descriptor, "check", check)
+        assert said in typed("doctor").out

@@ -1,7 +1,5 @@
 """The manifest equals the imported descriptions, and a plug-in that has changed since is imported."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +24,7 @@ def test_manifest_is_current() -> None:
 
 @pytest.mark.parametrize(("kind", "name"), EVERY, ids=lambda given: given)
 def test_description_of_the_manifest_is_that_of_the_class(kind: str, name: str) -> None:
+    """`--help` and `bench show` read a plug-in, with the conditions of its options, before it is imported."""
     for variant in registry.variants(kind, name):
         imported = describe(registry.load(kind, name, variant))
         described = manifest.read(registry.find(kind, name).at(variant), pytest.fail)  # type: ignore[arg-type]
@@ -85,4 +84,4 @@ def test_plugin_of_another_distribution_is_imported() -> None:
 @pytest.mark.parametrize("kind", sorted(plugins.KINDS))
 def test_summaries_are_first_lines_of_docstrings(kind: str) -> None:
     for entry in plugins.entries(kind).values():
-        assert manifest.summary(entry) == entry.summary
+        assert manifest.summary(entry) == entry.summary and entry.summary and "\n" not in entry.summary

@@ -1,7 +1,5 @@
 """The suspects of membership attacks, and the training of reference models."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace
@@ -11,33 +9,29 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import write_toy
+from conftest import toy_job
 
 from baselines.no_defence import NoDefence
-from bench.api import AttackerKnowledge, MembershipResult, Release, Target, Teacher
+from bench.api import MembershipResult, Release, Teacher
 from bench.errors import BenchError
 from bench.pipeline import challenge, run
 from bench.pipeline.challenge import Challenge, ReferenceModels, halves, make_challenge
 from bench.pipeline.job import Job, run_spec
 from bench.pipeline.membership import first_suspects
-from bench.pipeline.resolve import load_job
-from bench.pipeline.settings import Settings
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("toy"), 240)
 
 
 def job(toy: Path, **changes: Any) -> Job:
-    settings = Settings(
-        method="no-defence", attack="loss-threshold", dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke"
-    )
-    return load_job(replace(settings, **{"out": toy / "runs", **changes}))
+    return toy_job(toy, **{"attack": "loss-threshold", **changes})
 
 
 def rows_of(images: torch.Tensor) -> set[bytes]:
     return {image.numpy().tobytes() for image in images}
+
+
+def sides(found: Challenge, members: torch.Tensor | None = None) -> list[torch.Tensor]:
+    """The number of suspects of each class among members and among others."""
+    among = found.members if members is None else members
+    return [found.labels[side].bincount(minlength=10) for side in (among, ~among)]
 
 
 def test_challenge_half_of_the_suspects_are_private(toy: Path) -> None:
@@ -53,16 +47,15 @@ def test_challenge_half_of_the_suspects_are_private(toy: Path) -> None:
 
 
 def test_challenge_halves_have_the_same_classes(toy: Path) -> None:
-    given = job(toy)
-    m = given.material
+    m = job(toy).material
     (images, labels), other = m.private, m.data
     # The private part has six records of class 0, the test part two of class 1
     kept = torch.cat([(labels == 0).nonzero().flatten()[:6], (labels != 0).nonzero().flatten()])
     seen = torch.cat([(other.test_labels == 1).nonzero().flatten()[:2], (other.test_labels != 1).nonzero().flatten()])
     data = replace(other, test_images=other.test_images[seen], test_labels=other.test_labels[seen])
     found = make_challenge(replace(m, private=(images[kept], labels[kept]), data=data))
-    counts = [found.labels[side].bincount(minlength=other.classes) for side in (found.members, ~found.members)]
-    assert torch.equal(*counts) and 0 < int(counts[0][1]) <= 2
+    inside, outside = sides(found)
+    assert torch.equal(inside, outside) and 0 < int(inside[1]) <= 2
     assert rows_of(found.images[~found.members]) <= rows_of(data.test_images)
 
 
@@ -71,25 +64,20 @@ def test_challenge_of_canaries_has_only_wrong_labels(toy: Path) -> None:
     found, rows = make_challenge(given), given.mislabelled
     assert rows is not None and 0 < len(rows) <= len(given.private[1]) // 20
     assert rows_of(found.images[found.members]) <= rows_of(given.private[0][rows])
-    inside, outside = int(found.members.sum()), int((~found.members).sum())
-    assert 0 < inside == outside <= len(rows)
-    counts = [found.labels[side].bincount(minlength=10) for side in (found.members, ~found.members)]
-    assert torch.equal(*counts)
-    true = {image.numpy().tobytes(): int(label) for image, label in zip(*clean.private, strict=True)}
-    test = zip(clean.data.test_images, clean.data.test_labels, strict=True)
-    true |= {image.numpy().tobytes(): int(label) for image, label in test}
-    shown = [(true[i.numpy().tobytes()], int(y)) for i, y in zip(found.images, found.labels, strict=True)]
-    assert all(right != label for right, label in shown), "every suspect has a wrong label"
+    inside, outside = sides(found)
+    assert torch.equal(inside, outside) and 0 < int(inside.sum()) <= len(rows)
+    records = [*zip(*clean.private, strict=True), *zip(clean.data.test_images, clean.data.test_labels, strict=True)]
+    true = {image.numpy().tobytes(): int(label) for image, label in records}
+    suspects = zip(found.images, found.labels.tolist(), strict=True)
+    assert all(true[image.numpy().tobytes()] != label for image, label in suspects), "every suspect has a wrong label"
 
 
 def test_split_canaries_changes_only_their_labels(toy: Path) -> None:
     clean, given = job(toy).material, job(toy, split="canaries").material
     moved = (given.private[1] != clean.private[1]).nonzero().flatten()
-    assert given.mislabelled is not None and torch.equal(moved, given.mislabelled)
-    assert torch.equal(given.private[0], clean.private[0]) and torch.equal(
-        given.data.test_labels, clean.data.test_labels
-    )
-    assert clean.mislabelled is None
+    assert given.mislabelled is not None and torch.equal(moved, given.mislabelled) and clean.mislabelled is None
+    assert torch.equal(given.private[0], clean.private[0])
+    assert torch.equal(given.data.test_labels, clean.data.test_labels)
 
 
 def test_challenge_mixes_images_sorted_by_class(toy: Path) -> None:
@@ -101,13 +89,13 @@ def test_challenge_mixes_images_sorted_by_class(toy: Path) -> None:
         assert len(images) == len(m.aux) // 2 and set(labels.tolist()) == set(range(m.data.classes))
 
 
-def test_first_suspects_have_equal_classes_on_both_sides(toy: Path) -> None:
+@pytest.mark.parametrize("most", [7, 20, 10_000])
+def test_first_suspects_have_equal_classes_on_both_sides(toy: Path, most: int) -> None:
     found = make_challenge(job(toy).material)
-    for most in (7, 20, 10_000):
-        some = first_suspects(found, most)
-        counts = [found.labels[some.rows[side]].bincount(minlength=10) for side in (some.members, ~some.members)]
-        assert torch.equal(*counts) and int(counts[0].sum()) == min(most, int(found.members.sum()))
-        assert torch.equal(some.members, found.members[some.rows])
+    some = first_suspects(found, most)
+    inside, outside = (found.labels[some.rows[side]].bincount(minlength=10) for side in (some.members, ~some.members))
+    assert torch.equal(inside, outside) and int(inside.sum()) == min(most, int(found.members.sum()))
+    assert torch.equal(some.members, found.members[some.rows])
 
 
 def test_halves_have_every_suspect_in_half_of_the_rows() -> None:
@@ -232,11 +220,13 @@ def test_membership_converted_references_have_no_gain(toy: Path) -> None:
     assert by_students.metrics["teacher_auc_gain"] == by_teachers.metrics["teacher_auc_gain"]
 
 
-def test_membership_without_labels_is_skipped(toy: Path) -> None:
-    for attack in ("rmia", "lira", "shadow", "quantile"):
-        assert "--split iid" in str(job(toy, attack=attack, split="disjoint-low").attack_skip_reason), attack
-    outcome = run.run(job(toy, attack="rmia", split="disjoint-low", out=toy / "disjoint"), 0)
-    assert outcome.record.status == "skipped" and "--split iid" in outcome.record.reason
+@pytest.mark.parametrize("attack", ["rmia", "lira", "shadow", "quantile"])
+def test_membership_without_labels_is_skipped(toy: Path, attack: str) -> None:
+    given = job(toy, attack=attack, split="disjoint-low", out=toy / "disjoint")
+    assert "--split iid" in str(given.attack_skip_reason)
+    if attack == "rmia":
+        record = run.run(given, 0).record
+        assert record.status == "skipped" and "--split iid" in record.reason
 
 
 @pytest.mark.parametrize("attack", ["loss-threshold", "label-only"])
@@ -282,16 +272,15 @@ def test_membership_of_own_weights_has_no_gain(toy: Path) -> None:
 
 def test_student_with_nan_outputs_fails_the_run(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The arg-max of NaN is class 0: the accuracy would be the share of that class."""
+    no_defence = NoDefence.convert
 
     def diverge(self: NoDefence, teacher: Teacher, *given: Any) -> Release:
         found = no_defence(self, teacher, *given)
         broken = copy.deepcopy(found.student)
-        with torch.no_grad():
-            for parameter in broken.parameters():
-                parameter.mul_(math.nan)
+        for parameter in broken.parameters():
+            parameter.data.mul_(math.nan)
         return replace(found, student=broken)
 
-    no_defence = NoDefence.convert
     monkeypatch.setattr(NoDefence, "convert", diverge)
     with pytest.raises(run.RunFailed, match=r"\d+ of \d+"):
         run.run(job(toy, attack="label-only", out=toy / "diverged"), 0)
@@ -299,11 +288,8 @@ def test_student_with_nan_outputs_fails_the_run(toy: Path, monkeypatch: pytest.M
 
 def test_membership_scores_of_wrong_shape_fail_the_run(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = job(toy, out=toy / "bad")
-
-    def infer(self: Any, target: Target, knowledge: AttackerKnowledge, ctx: Any) -> MembershipResult:
-        return MembershipResult(torch.full((3,), float("nan")))
-
-    monkeypatch.setattr(type(given.attack), "infer", infer)
+    wrong = MembershipResult(torch.full((3,), float("nan")))
+    monkeypatch.setattr(type(given.attack), "infer", lambda *_: wrong)
     with pytest.raises(run.RunFailed, match=r"\d+ suspects"):
         run.run(given, 0)
 

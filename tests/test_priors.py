@@ -1,7 +1,5 @@
 """The contract tests of the priors, and the documented drawings of each."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

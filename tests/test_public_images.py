@@ -1,14 +1,11 @@
 """Public images in a run: their source, their part of the spec, refused settings, and the flag of the row."""
 
-from __future__ import annotations
-
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import write_toy
+from conftest import toy_job
 from torch import Tensor
 
 from baselines.pate import Pate
@@ -19,20 +16,10 @@ from bench.pipeline import canary_game, run
 from bench.pipeline.canary_game import CanaryGame
 from bench.pipeline.challenge import ReferenceModels, make_challenge
 from bench.pipeline.job import Job, run_spec
-from bench.pipeline.resolve import load_job
-from bench.pipeline.settings import Settings
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("toy"), 240)
 
 
 def job(toy: Path, method: str = "pate", **changes: Any) -> Job:
-    settings = Settings(
-        method=method, attack="loss-threshold", dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke"
-    )
-    return load_job(replace(settings, **{"out": toy / "runs", **changes}))
+    return toy_job(toy, method, **{"attack": "loss-threshold", **changes})
 
 
 def rows_of(images: Tensor) -> set[bytes]:
@@ -51,22 +38,38 @@ def test_parts_of_run_are_disjoint(toy: Path) -> None:
     assert with_it.aux_labels is not None and len(with_it.aux_labels) == 20
 
 
-@pytest.mark.thorough
-def test_method_receives_public_images_only(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    received: list[Teacher] = []
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> list[Teacher]:
+    """The teachers that PATE converts."""
+    found: list[Teacher] = []
     original = Pate.convert
 
     def convert(self: Pate, teacher: Teacher, *rest: Any) -> Any:
-        received.append(teacher)
+        found.append(teacher)
         return original(self, teacher, *rest)
 
     monkeypatch.setattr(Pate, "convert", convert)
+    return found
+
+
+@pytest.mark.thorough
+def test_method_receives_public_images_only(toy: Path, received: list[Teacher]) -> None:
     given = job(toy, out=toy / "received")
     record = run.run(given, 0).record
     (teacher,) = received
     assert teacher.private is None and teacher.public is given.material.public
     assert "public-data" in boards.flags(record)
     assert "public-data" not in boards.flags(run.run(job(toy, "no-defence", out=toy / "received"), 0).record)
+
+
+@pytest.mark.thorough
+def test_reference_students_use_same_public_images(toy: Path, received: list[Teacher]) -> None:
+    given = job(toy, out=toy / "references")
+    challenge = make_challenge(given.material)
+    models = ReferenceModels(given, run_spec(given, 0).release, challenge, "scores")
+    models.knowledge("student").references(2, "student")
+    assert len(received) == 2 and all(teacher.public is given.material.public for teacher in received)
+    assert not rows_of(challenge.images) & rows_of(given.material.public)  # type: ignore[arg-type]
 
 
 def test_spec_covers_public_images(toy: Path) -> None:
@@ -76,24 +79,6 @@ def test_spec_covers_public_images(toy: Path) -> None:
     assert querying.release.teacher == other.release.teacher, "the teacher is the same, trained once"
     strokes = run_spec(job(toy, method_options=(("images", "strokes"),)), 0)
     assert strokes.release.public is None and strokes.attack is not None and strokes.attack.aux == other.attack.aux
-
-
-@pytest.mark.thorough
-def test_reference_students_use_same_public_images(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    received: list[Tensor | None] = []
-    original = Pate.convert
-
-    def convert(self: Pate, teacher: Teacher, *rest: Any) -> Any:
-        received.append(teacher.public)
-        return original(self, teacher, *rest)
-
-    monkeypatch.setattr(Pate, "convert", convert)
-    given = job(toy, out=toy / "references")
-    challenge = make_challenge(given.material)
-    models = ReferenceModels(given, run_spec(given, 0).release, challenge, "scores")
-    models.knowledge("student").references(2, "student")
-    assert len(received) == 2 and all(images is given.material.public for images in received)
-    assert not rows_of(challenge.images) & rows_of(given.material.public)  # type: ignore[arg-type]
 
 
 def test_canaries_are_attackers_images(toy: Path) -> None:

@@ -1,12 +1,14 @@
-"""Every number of the README's results and of the measured tables in docs/ equals boards and records."""
+"""Numbers and figures of the README and of docs/ equal boards and records."""
 
-from __future__ import annotations
-
+import importlib
 import math
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
 from conftest import ROOT
 from wide_boards import results_of
@@ -32,21 +34,23 @@ def test_docs_tables_match_boards() -> None:
 def test_unknown_docs_table_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- table nosuch_digits -->\n\n<!-- end -->\n")
-    monkeypatch.setattr(pages, "PAGES", (page,))
-    assert pages.main([]) == 2
-    assert "nosuch_digits" in capsys.readouterr().err
+    (tmp_path / "page.md").write_text("<!-- table nosuch_digits -->\n\n<!-- end -->\n")
+    monkeypatch.setattr(pages, "PAGES", (tmp_path / "page.md",))
+    assert pages.main([]) == 2 and "nosuch_digits" in capsys.readouterr().err
 
 
-def test_rows_csv_options_are_parsed() -> None:
-    assert boards.parsed("teachers=40 epsilon=8 account=accounted") == {
-        "method": {"teachers": 40},
-        "budget": {"epsilon": 8.0, "account": "accounted"},
-    }
-    assert boards.parsed("epsilon=null solve=none") == {"budget": {"epsilon": None, "solve": "none"}}
-    assert boards.parsed("epsilon=inf mode=label") == {"method": {"mode": "label"}, "budget": {"epsilon": "inf"}}
-    assert boards.parsed("") == {}
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("teachers=40 epsilon=8 account=accounted",
+         {"method": {"teachers": 40}, "budget": {"epsilon": 8.0, "account": "accounted"}}),
+        ("epsilon=null solve=none", {"budget": {"epsilon": None, "solve": "none"}}),
+        ("epsilon=inf mode=label", {"method": {"mode": "label"}, "budget": {"epsilon": "inf"}}),
+        ("", {}),
+    ],
+)  # fmt: skip
+def test_rows_csv_options_are_parsed(text: str, options: dict[str, Any]) -> None:
+    assert boards.parsed(text) == options
 
 
 def test_changed_number_is_reported_and_rewritten(
@@ -102,16 +106,14 @@ def test_verdict_names_a_reason_for_more_than_five_points(accuracy: float, verdi
 def test_cells_format_numbers_of_a_result() -> None:
     row = {"accuracy_mean": 0.7346, "accuracy_std": 0.0212, "epsilon_claimed": 10.0, "claim_unit": "query"}
     row |= {"epsilon_accounted": 7639.4, "unit": "example", "flags": "seeded-noise"}
-    found = one(**row)
-    assert (cells.accuracy(found), cells.claimed(found), cells.accounted(found)) == (
-        "73.5 ± 2.1 %",
-        "10 per response",
-        "7,639",
-    )
-    assert cells.accounted(one(**row | {"flags": "float32-noise seeded-noise"})) == "7,639, float32 noise"
-    row |= {"accuracy_std": "", "claim_unit": "", "epsilon_accounted": math.inf, "flags": "float32-noise"}
-    found = one(**row)
-    assert (cells.accuracy(found), cells.claimed(found), cells.accounted(found)) == ("73.5 %", "none", "infinite")
+    bare = {"accuracy_std": "", "claim_unit": "", "epsilon_accounted": math.inf, "flags": "float32-noise"}
+    for changes, texts in (
+        ({}, ("73.5 ± 2.1 %", "10 per response", "7,639")),
+        ({"flags": "float32-noise seeded-noise"}, ("73.5 ± 2.1 %", "10 per response", "7,639, float32 noise")),
+        (bare, ("73.5 %", "none", "infinite")),
+    ):
+        found = one(**row | changes)
+        assert (cells.accuracy(found), cells.claimed(found), cells.accounted(found)) == texts
     options = {"method": {"k": 2, "secure": True}, "budget": {"solve": "none", "account": "accounted", "epsilon": 1.0}}
     assert cells.typed(options) == "`--method.k 2 --method.secure true --epsilon 1 --account accounted`"
 
@@ -159,7 +161,53 @@ def test_release_prefers_the_usual_network_and_tier(
     first = one(**USUAL | {"method": method, "seeds": "0"} | usual)
     second = one(**USUAL | {"method": method, "seeds": "0" if method == "dpsd" else "0 1 2"} | other)
     monkeypatch.setattr(boards, "board", lambda name: [second, first])
-    (key, value) = next(iter(other.items()))
-    assert boards.release("mnist", method, {}) is first
-    assert boards.release("mnist", method, {}, **{key: value}) is second
-    assert boards.release("mnist", method, {}, **{key: "standard"}) is None
+    key, value = next(iter(other.items()))
+    found = [boards.release("mnist", method, {}, **given) for given in ({}, {key: value}, {key: "standard"})]
+    assert found == [first, second, None]
+
+
+@pytest.fixture
+def frontier(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    sys.modules.pop("frontier", None)
+    return importlib.import_module("frontier")
+
+
+def ours(method: str, epsilon: float, accuracy: float, **more: str) -> dict[str, object]:
+    """A row of a board with an account for one record."""
+    usual = {"variant": "working", "split": "iid", "unit": "example", "seeds": "0"}
+    return {**usual, "method": method, "epsilon_accounted": epsilon, "accuracy_mean": accuracy, **more}
+
+
+def test_frontier_draws_each_setting_once(frontier: ModuleType) -> None:
+    found = frontier.measured(results_of(
+        ours("dp-sgd", 1.0, 0.9),
+        ours("dp-sgd", 1.0, 0.8, seeds="0 1 2"),
+        ours("dp-sgd", 1.0, 0.7, seeds="0 1 2", variant="printed"),
+        ours("rr", math.inf, 0.6),
+    ))  # fmt: skip
+    assert found == [("dp-sgd", 1.0, 80.0)], "most seeds; no printed variant, no infinite epsilon"
+
+
+@pytest.mark.parametrize("flag", ["older-version", "float32-noise", "account-corrected", "refuted"])
+def test_frontier_leaves_out_refused_releases(frontier: ModuleType, flag: str) -> None:
+    flags = {"flags": f"seeded-noise {flag}"}
+    found = results_of(ours("dp-sgd", 1.0, 0.9, **flags), ours("pate", 2.0, 0.8, flags="public-data seeded-noise"))
+    assert frontier.measured(found) == [("pate", 2.0, 80.0)]
+
+
+def test_frontier_leaves_out_pretrained_releases(frontier: ModuleType) -> None:
+    pretrained = {"flags": "public-data weights:resnet18@0123456789ab"}
+    found = results_of(ours("private-features", 1.0, 0.9, **pretrained), ours("pate", 2.0, 0.8, flags="public-data"))
+    assert frontier.measured(found) == [("pate", 2.0, 80.0)]
+
+
+def test_frontier_keeps_unbeaten_settings(frontier: ModuleType) -> None:
+    settings = [("a", 1.0, 90.0), ("b", 1.0, 95.0), ("c", 3.0, 94.0), ("d", 0.5, 80.0), ("e", 8.0, 96.0)]
+    assert [name for name, *_ in frontier.frontier(settings)] == ["d", "b", "e"]
+
+
+def test_frontier_draws_best_printed_number(frontier: ModuleType) -> None:
+    reported = pd.read_csv(ROOT / "leaderboards" / "papers" / "reported.csv")
+    found = {(method, epsilon): accuracy for method, epsilon, accuracy in frontier.printed(reported, "mnist")}
+    assert found["dpsd", 10.0] == pytest.approx(98.19) and found["dgd", 10.0] == pytest.approx(97.4)

@@ -1,25 +1,22 @@
 """Boards as files: publishing, what it refuses and replaces, and boards made by one process or several."""
 
-from __future__ import annotations
-
-import csv
 import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from board_records import record, results
+from conftest import Refused, Type
 from dp_accounting import GaussianDpEvent
 
 from bench import boards
 from bench.boards.publish import expected
 from bench.boards.records import INSTALLED, boards_folder, migrate, own_folder
-from bench.cli import main
 from bench.errors import BenchError
 from bench.privacy import Ledger, Unit
 from bench.privacy.accountant import account
@@ -34,22 +31,36 @@ def save(item: Record, folder: Path) -> Path:
     return path.parent
 
 
+def published(folder: Path, *records: Record, runs: str = "runs") -> Path:
+    """The folder of boards with these records published."""
+    boards.publish(folder / "leaderboards", [save(each, folder / runs) for each in records])
+    return folder / "leaderboards"
+
+
+def moved(record: Record, *place: str, value: Any) -> Record:
+    """The record with another value in its spec, and the hash of that."""
+    part = record.spec
+    for name in place[:-1]:
+        part = part[name]
+    part[place[-1]] = value
+    record.hash = digest(record.spec)
+    return record
+
+
 def test_data_and_weights_of_users_are_named_by_hash() -> None:
     """Two archives of one file name, and two files of weights."""
     found = []
     for name, content, weights in (("npz-my", "1", None), ("npz-my", "2", None), ("digits", "1", "3" * 64)):
         one = record(0, 0.5)
         one.spec["release"]["teacher"]["data"] |= {"dataset": name, "fingerprint": content * 16}
-        one.spec["release"]["teacher"]["weights"] = weights
-        one.hash = digest(one.spec)
+        one = moved(one, "release", "teacher", "weights", value=weights)
         found += [result.release for result in results([one])]
     assert [row.split for row in found] == ["iid-11111111", "iid-22222222", "iid"]
     assert [row.teacher for row in found] == ["resnet18", "resnet18", "resnet18+weights-33333333"]
 
 
 def test_differences_name_edited_and_missing_tables(tmp_path: Path) -> None:
-    folder = tmp_path / "leaderboards"
-    boards.publish(folder, [save(record(s, 0.5), tmp_path / "runs") for s in (0, 1)])
+    folder = published(tmp_path, record(0, 0.5), record(1, 0.5))
     assert boards.differences(folder) == []
     for table in ("releases", "attacks", "runs"):
         board = folder / table / "digits.csv"
@@ -63,19 +74,18 @@ def test_differences_name_edited_and_missing_tables(tmp_path: Path) -> None:
 
 
 def test_publish_names_replaced_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, first = tmp_path / "leaderboards", record(0, 0.5)
+    first, other = record(0, 0.5), record(0, 0.75)
     first.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6}
-    boards.publish(folder, [save(first, tmp_path / "one")])
-    boards.publish(folder, [save(first, tmp_path / "same")])
-    assert not capsys.readouterr().err
-    other = record(0, 0.75)
     other.metrics |= {"accuracy.lo": 0.7, "accuracy.hi": 0.8}
-    boards.publish(folder, [save(other, tmp_path / "two")])
+    folder = published(tmp_path, first, runs="one")
+    published(tmp_path, first, runs="same")
+    assert not capsys.readouterr().err
+    published(tmp_path, other, runs="two")
     place = folder / "records" / "digits" / "dpsd.jsonl"
     line = capsys.readouterr().err
     assert all(value in line for value in (first.hash, str(place), "accuracy 0.5 ", "0.75")) and line.count("\n") == 1
-    (published,) = boards.read_records(folder)
-    assert published.metrics["accuracy"] == 0.75
+    (kept,) = boards.read_records(folder)
+    assert kept.metrics["accuracy"] == 0.75
     place.write_text(place.read_text() + "{\n")
     with pytest.raises(ValueError, match=r"dpsd\.jsonl, line 2"):
         boards.publish(folder, [tmp_path / "one" / first.hash])
@@ -94,67 +104,63 @@ def test_publish_names_replaced_numbers(tmp_path: Path, capsys: pytest.CaptureFi
 )
 def test_publish_refuses_unusable_runs(tmp_path: Path, tier: str, status: str, git: dict[str, object]) -> None:
     """One bad run of several leaves the boards as they are."""
-    good, bad = record(0, 0.5), record(1, 0.5, status, tier=tier)
+    bad = record(1, 0.5, status, tier=tier)
     bad.provenance["git"] = git
     with pytest.raises(BenchError, match=bad.hash):
-        boards.publish(tmp_path / "leaderboards", [save(each, tmp_path / "runs") for each in (good, bad)])
+        published(tmp_path, record(0, 0.5), bad)
     assert not (tmp_path / "leaderboards").exists()
 
 
-def test_publish_refuses_a_step_of_uncommitted_code(tmp_path: Path) -> None:
+def test_publish_reads_the_origin_of_every_step(tmp_path: Path) -> None:
+    """Their devices are in a column, and uncommitted code of one step is refused."""
     known: dict[str, Any] = {"device": "NVIDIA H200", "git": {"clean": True, "commit": "1" * 40}}
     steps: dict[str, Any] = {"teacher 0123": known, "evaluator 4567": None, "release 89ab": {"device": "cpu"}}
     one = record(0, 0.5)
     one.provenance |= {"steps": steps}
-    boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
+    (row,) = pd.read_csv(published(tmp_path, one) / "runs" / "digits.csv").to_dict("records")
+    assert row["device"] == "cpu (2 threads), cpu, NVIDIA H200"
     one.provenance |= {"steps": steps | {"teacher 0123": known | {"git": {"clean": False, "commit": "1" * 40}}}}
     with pytest.raises(BenchError, match="teacher 0123"):
-        boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "more")])
+        published(tmp_path, one, runs="more")
 
 
-def test_device_column_names_devices_of_all_steps(tmp_path: Path) -> None:
-    one = record(0, 0.5)
-    one.provenance |= {"steps": {"teacher 0123": {"device": "NVIDIA H200"}, "evaluator 4567": None}}
-    boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
-    (row,) = pd.read_csv(tmp_path / "leaderboards" / "runs" / "digits.csv").to_dict("records")
-    assert row["device"] == "cpu (2 threads), NVIDIA H200"
-
-
-def test_publish_refuses_contradicting_numbers(tmp_path: Path) -> None:
-    ledger = Ledger()
+def proved() -> tuple[dict[str, Any], Record]:
+    """An accounted epsilon of about 4.3, and a record that has it with its ledger."""
+    ledger, found = Ledger(), record(0, 0.5, accounted=10.0)
     ledger.spend(GaussianDpEvent(1.0))
-    proved = account(ledger, Unit.EXAMPLE, 1e-5).to_json()
+    epsilon = account(ledger, Unit.EXAMPLE, 1e-5).to_json()
+    found.privacy |= {"events": ledger.to_json(), "accounted": epsilon, "accounted_units": {"example": epsilon}}
+    found.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6}
+    return epsilon, found
 
-    def made(**changes: float) -> Record:
-        found = record(0, 0.5, accounted=10.0)
-        found.privacy |= {"events": ledger.to_json(), "accounted": proved, "accounted_units": {"example": proved}}
-        found.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6} | changes
-        return found
 
-    boards.publish(tmp_path / "leaderboards", [save(made(), tmp_path / "runs")])
-    before = (tmp_path / "leaderboards" / "releases" / "digits.csv").read_text()
-    smaller, larger, without, another = made(), made(), made(), made()
-    without.privacy["events"] = []
-    another.privacy["accounted_units"]["query"] = proved | {"unit": "query"}
-    smaller.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5}}
-    larger.privacy["accounted"] = proved | {"epsilon": 9.0}
-    for number, (bad, words) in enumerate(
-        (
-            (made(accuracy=0.7), r"accuracy of 0\.7"),
-            (made(accuracy=0.0), "accuracy of 0 "),
-            (made(teacher_accuracy=7.5), r"teacher_accuracy of 7\.5"),
-            (smaller, r"example .*0\.5.* 4\.3"),
-            (larger, r"example .*9\.0.* 4\.3"),
-            (without, "per example"),
-            (another, "per query"),
-        )
-    ):
-        with pytest.raises(BenchError, match=words):
-            boards.publish(tmp_path / "leaderboards", [save(bad, tmp_path / f"bad{number}")])
-    assert (tmp_path / "leaderboards" / "releases" / "digits.csv").read_text() == before
-    older = made()
-    older.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5, "version": "another accountant's"}}
-    boards.publish(tmp_path / "leaderboards", [save(older, tmp_path / "older")])
+@pytest.mark.parametrize(
+    ("metrics", "privacy", "words"),
+    [
+        ({"accuracy": 0.7}, {}, r"accuracy of 0\.7"),
+        ({"accuracy": 0.0}, {}, "accuracy of 0 "),
+        ({"teacher_accuracy": 7.5}, {}, r"teacher_accuracy of 7\.5"),
+        ({}, {"accounted_units": {"example": {"epsilon": 0.5}}}, r"example .*0\.5.* 4\.3"),
+        ({}, {"accounted": {"epsilon": 9.0}}, r"example .*9\.0.* 4\.3"),
+        ({}, {"events": []}, "per example"),
+        ({}, {"accounted_units": {"example": {}, "query": {"unit": "query"}}}, "per query"),
+        ({}, {"accounted_units": {"example": {"epsilon": 0.5, "version": "another accountant's"}}}, ""),
+    ],
+    ids=range(8),
+)
+def test_publish_refuses_contradicting_numbers(
+    tmp_path: Path, metrics: dict[str, float], privacy: dict[str, Any], words: str
+) -> None:
+    folder = published(tmp_path, proved()[1])
+    before = (folder / "releases" / "digits.csv").read_text()
+    epsilon, changed = proved()
+    changed.metrics |= metrics
+    units = {unit: epsilon | given for unit, given in privacy.get("accounted_units", {"example": {}}).items()}
+    whole = {"accounted": epsilon | privacy.get("accounted", {}), "accounted_units": units}
+    changed.privacy |= privacy | whole
+    with pytest.raises(BenchError, match=words) if words else nullcontext():
+        published(tmp_path, changed, runs="more")
+    assert (folder / "releases" / "digits.csv").read_text() == before or not words
 
 
 @pytest.mark.parametrize(
@@ -194,49 +200,34 @@ def test_damaged_record_is_left_out_of_the_board(
         boards.publish(tmp_path / "boards", [tmp_path / "records" / bad.hash])
 
 
-def test_publish_without_runs_rebuilds_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_publish_without_runs_rebuilds_tables(tmp_path: Path, typed: Type, refused: Refused) -> None:
     folder = tmp_path / "leaderboards"
-    assert main(["leaderboard", "--publish", "--boards", str(folder)]) == 2
-    assert str(folder) in capsys.readouterr().err
-    boards.publish(folder, [save(record(0, 0.5), tmp_path / "runs")])
+    assert str(folder) in refused("leaderboard --publish --boards", folder)
+    published(tmp_path, record(0, 0.5))
     (folder / "releases" / "digits.csv").write_text("spoiled")
-    assert main(["leaderboard", "--publish", "--boards", str(folder)]) == 0
-    assert boards.differences(folder) == []
+    assert typed("leaderboard --publish --boards", folder).status == 0 and boards.differences(folder) == []
 
 
-def test_leaderboard_prints_infinite_epsilon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_leaderboard_prints_infinite_epsilon(tmp_path: Path, typed: Type) -> None:
     endless = record(0, 0.5, accounted=None)
     endless.metrics["reference_held_out_attack_accuracy"] = 0.95
     save(endless, tmp_path / "records")
     boards.refresh(tmp_path, "digits")
-    assert main(["leaderboard", "--out", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
+    printed = typed("leaderboard --out", tmp_path).out
     assert "accounted infinite per example" in " ".join(printed.split()) and "reference" not in printed
     assert max(map(len, printed.splitlines())) <= 120
-    assert main(["leaderboard", "--out", str(tmp_path), "--attacks"]) == 0
-    assert "gmi (printed) 50.0 %" in capsys.readouterr().out
+    assert "gmi (printed) 50.0 %" in typed("leaderboard --attacks --out", tmp_path).out
 
 
-def test_refresh_reads_only_its_data_set(tmp_path: Path) -> None:
+def test_refresh_leaves_out_other_and_unreadable_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Records of another data set, of an older version, and a folder of a record's name."""
     save(record(0, 0.5), tmp_path / "records")
-    other = record(1, 0.5)
-    other.spec["release"]["teacher"]["data"]["dataset"] = "mnist"
-    other = replace(other, hash=digest(other.spec))
-    save(other, tmp_path / "records")
-    path = boards.refresh(tmp_path, "digits")
-    with path.open(newline="") as stream:
-        assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
-
-
-def test_refresh_leaves_out_unreadable_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save(record(0, 0.5), tmp_path / "records")
+    save(moved(record(1, 0.5), "release", "teacher", "data", "dataset", value="mnist"), tmp_path / "records")
     old = tmp_path / "records" / "0123456789abcdef" / "record.json"
     old.parent.mkdir()
     old.write_text('{"hash": "0123456789abcdef", "setting": "of an older version"}')
     (tmp_path / "records" / "123456789abcdef0" / "record.json").mkdir(parents=True)
-    path = boards.refresh(tmp_path, "digits")
-    with path.open(newline="") as stream:
-        assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
+    assert pd.read_csv(boards.refresh(tmp_path, "digits"), dtype=str)["seeds"].tolist() == ["0"]
     said = capsys.readouterr().err
     assert ": 2 " in said and (str(old) in said or "123456789abcdef0" in said)
 
@@ -278,30 +269,27 @@ def test_differences_found_by_several_processes(many: Path) -> None:
             boards.differences(many, processes)
 
 
-def test_migrate_is_lossless_and_idempotent(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_migrate_is_lossless_and_idempotent(many: Path, typed: Type) -> None:
     before = {path.stem: path.read_text() for path in (many / "records").glob("*.json")}
-    assert main(["records", "migrate", str(many)]) == 0
-    assert "60 records and 0 audits" in capsys.readouterr().out
+    assert "60 records and 0 audits" in typed("records migrate", many).out
     assert {record.hash: record.to_json() for record in boards.read_records(many)} == before
     files = {path: path.read_bytes() for path in (many / "records").rglob("*.json*")}
     assert {path.name for path in files} == {"dpsd.jsonl"} and len(files) == 2
     for content in files.values():
         hashes = [json.loads(line)["hash"] for line in content.splitlines()]
         assert hashes == sorted(hashes)
-    assert main(["records", "migrate", str(many)]) == 0
+    assert typed("records migrate", many).status == 0
     assert {path: path.read_bytes() for path in (many / "records").rglob("*.json*")} == files
 
 
-def test_migrate_with_damaged_file_changes_nothing(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_migrate_with_damaged_file_changes_nothing(many: Path, refused: Refused) -> None:
     broken = sorted((many / "records").glob("*.json"))[30]
     broken.write_text(broken.read_text()[:-20])
     with pytest.raises(ValueError, match=broken.name):
         expected(many)
-    assert main(["records", "migrate", str(many)]) == 2
-    said = capsys.readouterr().err
-    assert broken.name in said and said.count("\n") == 1
+    assert broken.name in refused("records migrate", many)
     assert len(list((many / "records").glob("*.json"))) == 60 and not list((many / "records").rglob("*.jsonl"))
-    assert main(["records", "migrate", str(many / "nowhere")]) == 2
+    refused("records migrate", many / "nowhere")
 
 
 def test_killed_migration_is_completed_by_another(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,8 +336,7 @@ def test_concurrent_publishers_lose_nothing(tmp_path: Path) -> None:
 
 def test_killed_publisher_loses_nothing(tmp_path: Path) -> None:
     """The first process ends silently at its first new file; the published records are kept, and the lock is free."""
-    folder = tmp_path / "leaderboards"
-    boards.publish(folder, [save(record(0, 0.5), tmp_path / "runs")])
+    folder = published(tmp_path, record(0, 0.5))
     before = boards.read_records(folder)
     kill = "import os\nfrom bench.storage import atomic_write\natomic_write.os.fsync = lambda _: os._exit(9)\n"
     more = save(record(1, 0.5), tmp_path / "runs")
@@ -360,48 +347,35 @@ def test_killed_publisher_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [("0.5", '"half"'), ('"iid"', '"few"'), ('"privacy":{', '"privacy":{"more":1,')])
-def test_check_names_a_damaged_line(
-    tmp_path: Path, damage: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "leaderboards"
-    boards.publish(folder, [save(record(0, 0.5), tmp_path / "runs")])
+def test_check_names_a_damaged_line(tmp_path: Path, damage: tuple[str, str], refused: Refused) -> None:
+    folder = published(tmp_path, record(0, 0.5))
     place = folder / "records" / "digits" / "dpsd.jsonl"
     place.write_text(place.read_text().replace(*damage))
-    assert main(["leaderboard", "--check", "--boards", str(folder)]) == 2
-    said = capsys.readouterr().err
-    assert "dpsd.jsonl, line 1," in said and said.count("\n") == 1
+    assert "dpsd.jsonl, line 1," in refused("leaderboard --check --boards", folder)
 
 
 def test_publish_refuses_unsafe_file_names(tmp_path: Path) -> None:
-    one = record(0, 0.5)
-    one.spec["release"]["method"] = "../outside"
-    one.hash = digest(one.spec)
     with pytest.raises(BenchError, match=r"\.\./outside"):
-        boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
+        published(tmp_path, moved(record(0, 0.5), "release", "method", value="../outside"))
 
 
-def test_publish_writes_to_own_boards_by_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "leaderboards").mkdir()
-    run = save(record(0, 0.5), tmp_path / "runs" / "records")
-    assert main(["leaderboard", "--publish", str(run)]) == 0
-    assert capsys.readouterr().out == "wrote boards/releases/digits.csv\n"
-    assert {path.parent.parent.name for path in tmp_path.rglob("*.csv")} == {"boards"}
-    assert main(["leaderboard", "--check", "--boards", "boards"]) == 0
-    (tmp_path / "boards" / "releases" / "digits.csv").unlink()
-    assert main(["leaderboard", "--check", "--boards", "boards"]) == 1
-    assert "--publish --boards boards" in capsys.readouterr().out
+def test_publish_writes_to_own_boards_by_default(here: Path, typed: Type) -> None:
+    (here / "leaderboards").mkdir()
+    run = save(record(0, 0.5), here / "runs" / "records")
+    assert typed("leaderboard --publish", run)[:2] == (0, "wrote boards/releases/digits.csv\n")
+    assert {path.parent.parent.name for path in here.rglob("*.csv")} == {"boards"}
+    assert typed("leaderboard --check --boards boards").status == 0
+    (here / "boards" / "releases" / "digits.csv").unlink()
+    checked = typed("leaderboard --check --boards boards")
+    assert checked.status == 1 and "--publish --boards boards" in checked.out
 
 
-def test_boards_folder_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "leaderboards").mkdir()
+def test_boards_folder_needs_a_checkout(here: Path) -> None:
+    (here / "leaderboards").mkdir()
     assert boards_folder(None) == INSTALLED and own_folder(None) is None
-    (tmp_path / "bench" / "boards").mkdir(parents=True)
+    (here / "bench" / "boards").mkdir(parents=True)
     assert boards_folder(None) == Path("leaderboards")
-    (tmp_path / "boards" / "releases").mkdir(parents=True)
+    (here / "boards" / "releases").mkdir(parents=True)
     assert own_folder(None) is None and own_folder(Path("mine")) == Path("mine")
-    (tmp_path / "boards" / "releases" / "digits.csv").write_text("")
+    (here / "boards" / "releases" / "digits.csv").write_text("")
     assert own_folder(None) == Path("boards")

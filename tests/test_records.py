@@ -1,12 +1,11 @@
 """Specs, records of runs and audits, and their provenance."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 import subprocess
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +68,13 @@ def record_of(options: dict[str, Any] | None = None, **metrics: float | None) ->
     return Record(RUN.hash, "ok", "", asdict(RUN), options or {}, metrics=metrics, privacy=privacy())
 
 
+def read(folder: Path, text: str, kind: Any = Record) -> Any:
+    """A file of this text, read as a record or an audit."""
+    path = folder / f"{kind.__name__.lower()}.json"
+    path.write_text(text, encoding="utf-8")
+    return kind.read(path)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -127,29 +133,23 @@ def test_spec_budget_none_differs_from_infinite() -> None:
 
 def test_record_is_read_as_written(tmp_path: Path) -> None:
     record = record_of(accuracy=0.5, fid=None)
-    path = tmp_path / "record.json"
-    path.write_text(record.to_json())
-    assert Record.read(path) == replace(record, spec=json.loads(canonical(asdict(RUN))))
-    assert Record.read(path).to_json() == record.to_json()
+    found = read(tmp_path, record.to_json())
+    assert found == replace(record, spec=json.loads(canonical(asdict(RUN)))) and found.to_json() == record.to_json()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"hash": "x"}', "null"])
 def test_record_text_not_a_record_names_the_file(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "record.json"
-    path.write_text(text)
     with pytest.raises(ValueError, match=r"record\.json"):
-        Record.read(path)
+        read(tmp_path, text)
 
 
 @pytest.mark.parametrize("indent", [None, 1, 2])
 def test_record_edited_spec_is_refused(tmp_path: Path, indent: int | None) -> None:
-    path, record = tmp_path / "record.json", record_of(accuracy=0.5)
+    record = record_of(accuracy=0.5)
     text = record.to_json() if indent == 1 else json.dumps(asdict(record), indent=indent)
-    path.write_text(text)
-    assert Record.read(path).spec["tier"] == "quick"
-    path.write_text(text.replace('"quick"', '"paper"'))
+    assert read(tmp_path, text).spec["tier"] == "quick"
     with pytest.raises(ValueError, match="hash"):
-        Record.read(path)
+        read(tmp_path, text.replace('"quick"', '"paper"'))
 
 
 @pytest.mark.thorough
@@ -172,9 +172,8 @@ OPTIONS = {
 def test_record_options_are_data_and_a_line(tmp_path: Path) -> None:
     record = record_of(OPTIONS)
     line = "secure=true teachers=40 attack.steps=9 teacher.lr=0.01 epsilon=inf account=accounted noise=os"
-    (tmp_path / "record.json").write_text(record.to_json())
-    read = Record.read(tmp_path / "record.json")
-    assert read.options == OPTIONS and read.setting == record.setting == line, "in any order of the file"
+    found = read(tmp_path, record.to_json())
+    assert found.options == OPTIONS and found.setting == record.setting == line, "in any order of the file"
     assert record_of({"budget": {"epsilon": None}}).setting == "epsilon=none" and record_of().setting == ""
 
 
@@ -191,39 +190,35 @@ def test_record_options_are_data_and_a_line(tmp_path: Path) -> None:
     ],
 )
 def test_record_field_of_another_type_is_refused(tmp_path: Path, name: str, wrong: Any, path: str) -> None:
-    file = tmp_path / "record.json"
     plain = json.loads(record_of().to_json())
-    file.write_text(json.dumps(plain), encoding="utf-8")
-    assert Record.read(file).status == "ok"
-    file.write_text(json.dumps(plain | {name: wrong}), encoding="utf-8")
     with pytest.raises(ValueError, match=path):
-        Record.read(file)
+        read(tmp_path, json.dumps(plain | {name: wrong}))
 
 
 def test_record_without_privacy_is_a_failed_run(tmp_path: Path) -> None:
-    path = tmp_path / "record.json"
-    path.write_text(replace(record_of(), privacy={}, status="failed", reason="lost").to_json(), encoding="utf-8")
-    assert Record.read(path).status == "failed"
+    failed = replace(record_of(), privacy={}, status="failed", reason="lost")
+    assert read(tmp_path, failed.to_json()).status == "failed"
 
 
 def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True)
 
 
-def commit_all(folder: Path) -> None:
-    """Commit the content of a folder in a new repository."""
+def commit_all(folder: Path, **files: str) -> GitState:
+    """Commit the content of a folder, with these files, in a new repository; return its state."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
     git(folder, "init", "--quiet")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "--message", "all")
+    return git_state(folder)
 
 
 def test_git_state_changed_texts_and_boards_stay_clean(tmp_path: Path) -> None:
     for name in ("leaderboards", "docs", "tests", "bench"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("1")
-    (tmp_path / "README.md").write_text("1")
-    commit_all(tmp_path)
-    assert git_state(tmp_path).clean
+    assert commit_all(tmp_path, **{"README.md": "1"}).clean
     (tmp_path / "leaderboards" / "file").unlink()
     for name in ("docs/file", "tests/untracked.py", "README.md", "bench/untracked"):
         (tmp_path / name).write_text("2")
@@ -234,15 +229,11 @@ def test_git_state_changed_texts_and_boards_stay_clean(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["methods/mine.py", "bench/storage/mine.py"])
 def test_git_state_untracked_module_is_not_clean(tmp_path: Path, place: str) -> None:
-    (tmp_path / "file").write_text("1")
-    commit_all(tmp_path)
+    assert git_state(tmp_path) == GitState(None, False), "outside a checkout"
+    assert commit_all(tmp_path, file="1").clean
     (tmp_path / place).parent.mkdir(parents=True)
     (tmp_path / place).write_text("")
     assert not git_state(tmp_path).clean
-
-
-def test_git_state_outside_a_checkout_is_empty(tmp_path: Path) -> None:
-    assert git_state(tmp_path) == GitState(None, False)
 
 
 def collected_git(root: Path, start: GitState) -> dict[str, Any]:
@@ -251,9 +242,7 @@ def collected_git(root: Path, start: GitState) -> dict[str, Any]:
 
 
 def test_provenance_code_changed_during_a_run_is_not_clean(tmp_path: Path) -> None:
-    (tmp_path / "code").write_text("1")
-    commit_all(tmp_path)
-    start = git_state(tmp_path)
+    start = commit_all(tmp_path, code="1")
     assert collected_git(tmp_path, start) == {"commit": start.commit, "clean": True}
     (tmp_path / "code").write_text("2")
     assert collected_git(tmp_path, start) == {"commit": start.commit, "clean": False}
@@ -263,9 +252,7 @@ def test_provenance_code_changed_during_a_run_is_not_clean(tmp_path: Path) -> No
 
 
 def test_provenance_committed_boards_stay_clean(tmp_path: Path) -> None:
-    (tmp_path / "code").write_text("1")
-    commit_all(tmp_path)
-    start = git_state(tmp_path)
+    start = commit_all(tmp_path, code="1")
     (tmp_path / "leaderboards").mkdir()
     (tmp_path / "leaderboards" / "digits.csv").write_text("1")
     git(tmp_path, "add", ".")
@@ -276,10 +263,8 @@ def test_provenance_committed_boards_stay_clean(tmp_path: Path) -> None:
 def test_provenance_has_differing_origins_of_reused_steps(tmp_path: Path) -> None:
     own = Origin(GitState(), "cpu")
     steps = {"teacher 01": None, "release 23": own, "evaluator 45": replace(own, device="NVIDIA H200")}
-    assert collect(tmp_path, StepLog(own, steps), {}).steps == {
-        "teacher 01": None,
-        "evaluator 45": {"device": "NVIDIA H200"},
-    }
+    found = collect(tmp_path, StepLog(own, steps), {}).steps
+    assert found == {"teacher 01": None, "evaluator 45": {"device": "NVIDIA H200"}}
 
 
 @pytest.mark.parametrize(
@@ -300,9 +285,5 @@ def test_audit_without_a_number_is_refused(change: Callable[[Audit], None], path
     plain = json.loads(canonical(AUDIT))
     audit = Audit(AUDIT.hash, "not refuted", [], plain, dict(CANARIES), 3.5, 1e-5, lines, False, account)
     change(audit)
-    (tmp_path / "audit.json").write_text(audit.to_json())
-    if not path:
-        assert Audit.read(tmp_path / "audit.json").lines == lines
-        return
-    with pytest.raises(ValueError, match=rf"audit\.json.* {path}"):
-        Audit.read(tmp_path / "audit.json")
+    with pytest.raises(ValueError, match=rf"audit\.json.* {path}") if path else nullcontext():
+        assert read(tmp_path, audit.to_json(), Audit).lines == lines

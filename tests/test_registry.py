@@ -1,13 +1,12 @@
-from __future__ import annotations
-
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Refused
 from distributions import install
 
 from bench import plugins, registry
-from bench.cli import main
 from bench.errors import BadPlugin, BenchError
 
 
@@ -16,25 +15,41 @@ def plugin_file(folder: Path, name: str, doc: str = '"""A line."""\n') -> None:
     (folder / f"{name}.py").write_text(doc, encoding="utf-8")
 
 
-def test_names_are_those_of_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, in which plug-ins are looked for."""
     monkeypatch.setattr(plugins, "ROOT", tmp_path)
-    plugin_file(tmp_path / "methods", "fed_dpsd", '"""First line.\n\nMore."""\nraise SystemExit\n')
-    plugin_file(tmp_path / "methods", "_private")
-    plugin_file(tmp_path / "methods" / "in_parts", "in_parts")
-    plugin_file(tmp_path / "methods" / "in_parts", "network")
-    plugin_file(tmp_path / "methods" / "no_plugin", "network")
+    return tmp_path
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Function that installs the module of an attack `foreign` as another distribution."""
+
+    def made(module: str, text: str, more: str = "") -> None:
+        install(tmp_path, f"[bench.attacks]\nforeign = {module}\n{more}", **{module: text})
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    return made
+
+
+def test_names_are_those_of_files_and_folders(root: Path) -> None:
+    plugin_file(root / "methods", "fed_dpsd", '"""First line.\n\nMore."""\nraise SystemExit\n')
+    plugin_file(root / "methods", "_private")
+    for folder, file in (("in_parts", "in_parts"), ("in_parts", "network"), ("no_plugin", "network")):
+        plugin_file(root / "methods" / folder, file)
     found = registry.entries("method")
     assert list(found) == ["fed-dpsd", "in-parts"]
     assert found["fed-dpsd"].summary == "First line." and found["fed-dpsd"].working is None
     assert found["in-parts"].module == "methods.in_parts.in_parts"
-    plugin_file(tmp_path / "methods" / "in_parts", "working")
+    plugin_file(root / "methods" / "in_parts", "working")
     assert registry.entries("method")["in-parts"].working == "methods.in_parts.working"
 
 
-def test_collision_names_both_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugins, "ROOT", tmp_path)
-    plugin_file(tmp_path / "methods", "same")
-    plugin_file(tmp_path / "baselines", "same")
+def test_collision_names_both_modules(root: Path) -> None:
+    for folder in ("methods", "baselines"):
+        plugin_file(root / folder, "same")
     with pytest.raises(BenchError, match=r"methods\.same and baselines\.same"):
         registry.entries("method")
 
@@ -59,10 +74,8 @@ class Foreign:
 """
 
 
-def test_entry_points_of_other_distributions_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    points = "[bench.attacks]\nforeign = foreign_attack\nforeign.working = foreign_attack:Foreign\n"
-    install(tmp_path, points, foreign_attack=PLUGIN)
-    monkeypatch.syspath_prepend(tmp_path)
+def test_entry_points_of_other_distributions_are_found(foreign: Callable[..., None]) -> None:
+    foreign("foreign_attack", PLUGIN, "foreign.working = foreign_attack:Foreign\n")
     found = registry.find("attack", "foreign")
     assert (found.folder, found.file, found.summary) == ("attacks", None, "from foreign_attack")
     assert registry.variants("attack", "foreign") == ("printed", "working")
@@ -81,9 +94,8 @@ def test_two_distributions_with_one_name_collide(tmp_path: Path, monkeypatch: py
         registry.entries("attack")
 
 
-def test_module_without_a_plugin_class_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, "[bench.attacks]\nforeign = foreign_empty\n", foreign_empty="")
-    monkeypatch.syspath_prepend(tmp_path)
+def test_module_without_a_plugin_class_is_refused(foreign: Callable[..., None]) -> None:
+    foreign("foreign_empty", "")
     with pytest.raises(BenchError, match=r"`version` and `tiers`.* 0"):
         registry.load("attack", "foreign")
 
@@ -98,28 +110,14 @@ def test_module_without_a_plugin_class_is_refused(tmp_path: Path, monkeypatch: p
     ],
 )
 def test_module_that_cannot_be_imported_is_refused(
-    source: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: str, why: str, foreign: Callable[..., None], refused: Refused
 ) -> None:
-    install(tmp_path, "[bench.attacks]\nforeign = foreign_broken\n", foreign_broken=source)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "foreign_broken", raising=False)
-    assert main(["show", "foreign"]) == 2
-    said = capsys.readouterr().err
-    assert "'foreign'" in said and f"foreign_broken ({why}" in said and said.count("\n") == 1
+    foreign("foreign_broken", source)
+    error = refused("show foreign")
+    assert "'foreign'" in error and f"foreign_broken ({why}" in error
     with pytest.raises(BadPlugin) as caught:
         registry.load("attack", "foreign")
     assert caught.value.__cause__ is not None
-
-
-def test_every_kind_has_summaries() -> None:
-    for kind in plugins.KINDS:
-        for entry in plugins.entries(kind).values():
-            assert entry.summary and "\n" not in entry.summary
-
-
-def test_unknown_name_has_a_suggestion() -> None:
-    with pytest.raises(BenchError, match=r"'dpds'.*'dpsd'"):
-        registry.load("method", "dpds")
 
 
 def test_entries_can_be_limited_to_a_folder() -> None:

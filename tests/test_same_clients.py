@@ -1,25 +1,16 @@
 """Federations with one run's seed have the same clients, so that a comparison shows only their algorithms."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import write_toy
+from conftest import toy_job
 
 from bench.data import partition as partitions
-from bench.pipeline.resolve import load_job
 from bench.pipeline.run import run
-from bench.pipeline.settings import Settings
 
 FEDERATIONS = ("fedavg", "feddf", "dense", "fedadi", "feddafl", "fed-dpsd")
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("toy"), 240)
 
 
 def clients_of(toy: Path, out: Path, monkeypatch: pytest.MonkeyPatch, method: str, seed: int) -> list[Any]:
@@ -31,15 +22,11 @@ def clients_of(toy: Path, out: Path, monkeypatch: pytest.MonkeyPatch, method: st
         found.append(drawn(*given, **named))
         return found[-1]
 
-    monkeypatch.setattr(partitions, "by_dirichlet", by_dirichlet)
-    settings = Settings(
-        method=method, attack=None, dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke", out=out,
-        method_options=(("clients", "5"),),
-    )  # fmt: skip
-    run(load_job(settings), seed)
-    monkeypatch.setattr(partitions, "by_dirichlet", drawn)
-    assert len(found) == 1
-    return found[0]
+    with monkeypatch.context() as patched:
+        patched.setattr(partitions, "by_dirichlet", by_dirichlet)
+        run(toy_job(toy, method, out=out, method_options=(("clients", "5"),)), seed)
+    (clients,) = found
+    return clients
 
 
 @pytest.mark.thorough

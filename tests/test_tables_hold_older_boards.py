@@ -1,7 +1,5 @@
 """Every number of the boards before the three tables, one CSV file of 72 columns per data set, is in the tables."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

@@ -3,8 +3,6 @@
 The test is thorough: it makes two releases of the toy teacher for every way in which a condition can be violated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A worker process: it is reused, replaced after its death, and killed with its children."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,22 +1,20 @@
 """`bench audit` as a user types it."""
 
-from __future__ import annotations
-
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from conftest import Refused, Type
 
 from bench import registry
-from bench.cli import audit, main
+from bench.cli import audit
 from bench.pipeline.components import Components
 from bench.privacy.audit import DistinguishingGame
 
-Bench = Callable[..., subprocess.CompletedProcess[str]]
-RELEASE = ["audit", "release", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens"]
+RELEASE = "audit release --method no-defence --tier smoke --teacher datalens"
+
 
 CASES = [
     ("audit", ["release", "mechanism"]),
@@ -37,41 +35,36 @@ CASES = [
 
 @pytest.mark.parametrize(("line", "values"), CASES, ids=[line for line, _ in CASES])
 def test_bad_input_of_an_audit_is_one_line_and_status_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, values: list[str]
+    here: Path, refused: Refused, line: str, values: list[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(line.replace("RELEASE", " ".join(RELEASE)).split()) == 2
-    (error,) = capsys.readouterr().err.splitlines()
-    assert [value for value in values if value not in error] == []
-    assert not list(tmp_path.rglob("audit.json"))
+    error = refused(line.replace("RELEASE", RELEASE))
+    assert [value for value in values if value not in error] == [] and not list(here.rglob("audit.json"))
 
 
-def test_audit_of_a_release_is_printed_and_cached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main([*RELEASE, "--canaries", "40"]) == 0
-    said = capsys.readouterr().out
+def test_audit_of_a_release_is_printed_and_cached(here: Path, typed: Type) -> None:
+    said = typed(RELEASE, "--canaries 40").out
     assert all(label in said for label in (*audit.NAMES.values(), "40 canaries", "verdict: not refuted"))
     assert "verified" not in said
-    (path,) = (tmp_path / "runs" / "audits").glob("[!.]*/audit.json")
-    assert str(path.relative_to(tmp_path)) in said
+    (path,) = (here / "runs" / "audits").glob("[!.]*/audit.json")
+    assert str(path.relative_to(here)) in said
     assert json.loads(path.read_text())["lines"]["null"]["guesses"] == 20
-    assert main([*RELEASE, "--canaries", "40"]) == 0 and "(cached)" in capsys.readouterr().out
+    assert "(cached)" in typed(RELEASE, "--canaries 40").out
 
 
-def test_help_has_the_options_of_audit_and_method(bench: Bench) -> None:
-    said = bench("audit", "release", "--method", "dpsd", "--help").stdout
-    for word in ("--canaries", "--overfit", "--method.mode", "--epsilon"):
-        assert word in said, word
-    assert "--attack" not in said and "--split" not in said
-    said = bench("audit", "mechanism", "--help").stdout
-    assert "--plays" in said and "--out" not in said
+@pytest.mark.parametrize(
+    ("command", "options", "others"),
+    [
+        ("release --method dpsd", "--canaries --overfit --method.mode --epsilon", "--attack --split"),
+        ("mechanism", "--plays", "--out"),
+    ],
+)
+def test_help_has_the_options_of_audit_and_method(typed: Type, command: str, options: str, others: str) -> None:
+    said = typed("audit", command, "--help").out
+    assert [word for word in options.split() if word not in said] == []
+    assert [word for word in others.split() if word in said] == []
 
 
-def test_audit_of_a_mechanism_prints_its_numbers(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_audit_of_a_mechanism_prints_its_numbers(monkeypatch: pytest.MonkeyPatch, typed: Type) -> None:
     calls: list[Any] = []
 
     class Made:
@@ -79,8 +72,6 @@ def test_audit_of_a_mechanism_prints_its_numbers(
             calls.append(given)
 
         def game(self, budget: Any, dataset: str, classes: int) -> DistinguishingGame:
-            import torch
-
             calls.append((budget, dataset, classes))
 
             def play(world: bool, n: int, generator: torch.Generator) -> torch.Tensor:
@@ -90,8 +81,7 @@ def test_audit_of_a_mechanism_prints_its_numbers(
 
     monkeypatch.setattr(registry, "find", lambda kind, name: None)
     monkeypatch.setattr(Components, "plugin", lambda *given: (Made(), "printed"))
-    assert main(["audit", "mechanism", "--method", "made", "--epsilon", "2", "--plays", "20000"]) == 0
-    said = capsys.readouterr().out
-    assert calls[1][0].epsilon == 2 and calls[1][1:] == ("digits", 10)
+    status, said, _ = typed("audit mechanism --method made --epsilon 2 --plays 20000")
+    assert status == 0 and calls[1][0].epsilon == 2 and calls[1][1:] == ("digits", 10)
     for word in ("a shifted Gaussian", "0.5", "infinite", "1e-05", "20,000", "verdict: refuted"):
         assert word in said, word

@@ -1,21 +1,17 @@
 """Bad input as a user types it: one line on stderr, status 2, no traceback, nothing half-written."""
 
-from __future__ import annotations
-
 import errno
-import shlex
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import write_toy
+from conftest import ROOT, Refused, Type, write_toy
 
-from bench.cli import main
-
-RUN = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens"]
-BOARD = str(Path(__file__).parents[2] / "recipes" / "board.toml")
+RUN = "run --method no-defence --tier smoke --teacher datalens"
+BOARD = ROOT / "recipes" / "board.toml"
 SMOKE = "run --tier smoke --method"
+
 
 CASES: list[tuple[str, list[str]]] = [
     # Names
@@ -100,7 +96,6 @@ CASES: list[tuple[str, list[str]]] = [
     ("RUN --dataset imagefolder:no", ["no"]),
     ("RUN --teacher-weights no.safetensors", ["no.safetensors"]),
     ("report --out FILE --boards nowhere", ["--out"]),
-    ("doctor --data-root nowhere", ["--data-root nowhere"]),
     # Boards
     ("leaderboard", ["runs/leaderboards", "bench run"]),
     ("leaderboard --check", ["leaderboards"]),
@@ -125,129 +120,101 @@ CASES: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("line", "values"), CASES, ids=[line[:60] for line, _ in CASES])
-def test_bad_input_is_one_line_and_status_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, values: list[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    typed = line.replace("RUN", shlex.join(RUN)).replace("SWEEP", f"sweep {BOARD} --dry-run").replace("FILE", __file__)
-    assert main(shlex.split(typed)) == 2
-    (error,) = capsys.readouterr().err.strip().splitlines()
-    assert error.startswith("bench: error: ")
+def test_bad_input_is_one_line_and_status_2(here: Path, refused: Refused, line: str, values: list[str]) -> None:
+    error = refused(line.replace("RUN", RUN).replace("SWEEP", f"sweep {BOARD} --dry-run").replace("FILE", __file__))
     assert [value for value in values if value not in error] == []
-    assert not list(tmp_path.rglob("*.safetensors")) and not list(tmp_path.rglob("record.json"))
+    assert not list(here.rglob("*.safetensors")) and not list(here.rglob("record.json"))
 
 
-def test_debug_prints_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--method", "dpds", "--debug"]) == 2
-    error = capsys.readouterr().err
-    assert "Traceback" in error and "'dpds'" in error.splitlines()[-1]
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def test_debug_prints_the_traceback(typed: Type) -> None:
+    status, _, error = typed("run --method dpds --debug")
+    assert status == 2 and "Traceback" in error and "'dpds'" in error.splitlines()[-1]
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\x80\x04\x95\x0a"])
 @pytest.mark.parametrize("name", ["t.safetensors", "t.pt"])
-def test_corrupt_weights_are_refused(here: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes) -> None:
+def test_corrupt_weights_are_refused(here: Path, typed: Type, name: str, content: bytes) -> None:
     (here / name).write_bytes(content)
-    assert main([*RUN, "--teacher-weights", name]) == 2
-    *_, error = capsys.readouterr().err.splitlines()
-    assert error.startswith("bench: error: ") and name in error
+    status, _, error = typed(RUN, "--teacher-weights", name)
+    assert status == 2 and error.splitlines()[-1].startswith("bench: error: ") and name in error.splitlines()[-1]
     assert not list(here.rglob("record.json")) and not list(here.rglob("step.json"))
 
 
-@pytest.mark.parametrize(
-    ("file", "out"), [("file", "file/runs"), ("steps", "."), ("records", "."), ("leaderboards", ".")]
-)
-def test_output_folder_that_cannot_be_written_is_refused(
-    here: Path, capsys: pytest.CaptureFixture[str], file: str, out: str
-) -> None:
+@pytest.mark.parametrize("file", ["file", "steps", "records", "leaderboards"])
+def test_output_folder_that_cannot_be_written_is_refused(here: Path, refused: Refused, file: str) -> None:
     (here / file).write_text("")
-    assert main([*RUN, "--out", out]) == 2
-    error = capsys.readouterr().err
-    assert f"--out {out}: " in error and (out != "." or file in error)
+    out = "file/runs" if file == "file" else "."
+    error = refused(RUN, "--out", out)
+    assert f"--out {out}: " in error and file in error
 
 
 @pytest.mark.parametrize("content", ["", 'method,"dpsd', "a,b\n1,2\n"])
-def test_damaged_board_is_refused(here: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
+def test_damaged_board_is_refused(here: Path, refused: Refused, content: str) -> None:
     (here / "runs" / "leaderboards" / "releases").mkdir(parents=True)
     (here / "runs" / "leaderboards" / "releases" / "digits.csv").write_text(content)
-    assert main(["leaderboard"]) == 2
-    (error,) = capsys.readouterr().err.strip().splitlines()
-    assert "digits.csv" in error
+    assert "digits.csv" in refused("leaderboard")
 
 
-def test_reconstructions_that_are_not_finite_fail_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reconstructions_that_are_not_finite_fail_the_run(here: Path, typed: Type) -> None:
     """They would be scored as black images, and a target whose search diverges would look protected."""
-    write_toy(tmp_path, 160)
-    given = [*RUN, "--dataset", f"npz:{tmp_path}/toy.npz", "--attack", "gmi", "--attack.lr", "1e300"]
-    assert main([*given, "--out", str(tmp_path / "runs")]) == 1
-    assert "bench: failed: " in (error := capsys.readouterr().err) and "gmi" in error
+    write_toy(here, 160)
+    status, _, error = typed(RUN, "--dataset npz:toy.npz --attack gmi --attack.lr 1e300")
+    assert status == 1 and "bench: failed: " in error and "gmi" in error
 
 
-def test_unusable_own_data_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusable_own_data_is_refused(here: Path, refused: Refused) -> None:
     images, labels = np.zeros((4, 16, 16), np.uint8), np.zeros(4, int)
     np.savez("bad.npz", train_images=images, train_labels=labels[:3], test_images=images, test_labels=labels)
     (here / "set" / "train" / "a").mkdir(parents=True)
     (here / "set" / "train" / "a" / "x.txt").write_text("hello")
     for dataset in ("npz:bad.npz", "imagefolder:set"):
-        assert main([*RUN, "--dataset", dataset]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        refused(RUN, "--dataset", dataset)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk_fails_the_run_and_keeps_finished_steps(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
+    here: Path, monkeypatch: pytest.MonkeyPatch, typed: Type, number: int
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(number, "no room")
 
     with monkeypatch.context() as patched:
         patched.setattr("bench.pipeline.stages.privacy_account", full)
-        assert main(RUN) == 1
-    error = capsys.readouterr().err
-    assert "bench: failed: the disk is full" in error and "--out" in error and "Traceback" not in error
+        status, _, error = typed(RUN)
+    assert status == 1 and "bench: failed: the disk is full" in error and "--out" in error and "Traceback" not in error
     assert not list(here.rglob("record.json")) and not list(here.rglob(".making-*"))
     (kept,) = here.glob("runs/steps/teacher/*/step.json")
     written = kept.stat().st_mtime_ns
-    assert main(RUN) == 0 and kept.stat().st_mtime_ns == written
+    assert typed(RUN).status == 0 and kept.stat().st_mtime_ns == written
 
 
-def test_system_errors_end_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_system_errors_end_the_command(monkeypatch: pytest.MonkeyPatch, typed: Type) -> None:
     """A full disk is one line; without cached steps it does not mention them. Other errors are raised."""
 
     def broken(arguments: list[str]) -> int:
         raise OSError(errno.ENOSPC if arguments == ["list"] else errno.EIO, "")
 
     monkeypatch.setattr("bench.cli.execute", broken)
-    assert main(["list"]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("bench: failed: the disk is full") and "--out" not in error
+    status, _, error = typed("list")
+    assert status == 1 and error.startswith("bench: failed: the disk is full") and "--out" not in error
     with pytest.raises(OSError):
-        main(["show"])
+        typed("show")
 
 
 @pytest.mark.parametrize("action", ["--publish", "--check"])
-def test_damaged_folder_of_boards_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str) -> None:
+def test_damaged_folder_of_boards_is_refused(tmp_path: Path, refused: Refused, action: str) -> None:
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "0123456789abcdef.json").write_text('{"hash": "0123', encoding="utf-8")
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "folder" / "records" / "0123456789abcdef.json").mkdir(parents=True)
     for where in (tmp_path, tmp_path / "file", tmp_path / "folder"):
-        assert main(["leaderboard", "--boards", str(where), action]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("bench: error: ") and error.count("\n") == 1 and str(where) in error
+        assert str(where) in refused("leaderboard --boards", where, action)
 
 
 @pytest.mark.thorough
-def test_folder_with_brackets_in_its_name_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_with_brackets_in_its_name_is_shown(tmp_path: Path, typed: Type) -> None:
     folder = tmp_path / "M[" / "x]" / "leaderboards"
     for table in ("releases", "attacks", "runs"):
-        shutil.copytree(Path(__file__).parents[2] / "leaderboards" / table, folder / table)
-    assert main(["leaderboard", "--out", str(folder.parent)]) == 0
-    said = capsys.readouterr()
-    assert str(folder) in said.out and not said.err
+        shutil.copytree(ROOT / "leaderboards" / table, folder / table)
+    status, out, err = typed("leaderboard --out", folder.parent)
+    assert (status, err) == (0, "") and str(folder) in out

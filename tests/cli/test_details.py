@@ -1,7 +1,5 @@
 """Texts of `bench run --details`."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -44,8 +42,8 @@ def test_account_without_notes_and_finite_epsilon_is_empty() -> None:
     ledger = Ledger()
     ledger.spend(NonPrivateDpEvent())
     found = report(ledger)
-    silent = found.accounted.model_copy(update={"note": ""})
-    assert details.describe_account(found.model_copy(update={"accounted_units": {"example": silent}})) == []
+    silent = {"accounted_units": {"example": found.accounted.model_copy(update={"note": ""})}}
+    assert details.describe_account(found.model_copy(update=silent)) == []
 
 
 @pytest.mark.parametrize(
@@ -74,15 +72,12 @@ class One:
 
 def test_variant_is_shown_with_its_changes_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "load", lambda kind, name, variant: {"method": Many, "attack": One}[kind])
-    many, one = (
-        details.describe_variant("method", "dpsd", "working"),
-        details.describe_variant("attack", "g", "working"),
-    )
+    many = details.describe_variant("method", "dpsd", "working")
     assert f"4 changes from the paper (few batches; posterior mean; {'x' * 60}; 1 more)" in many
+    one = details.describe_variant("attack", "g", "working")
     assert "1 change from the paper (one step)" in one and "`bench show g`" in one
-    assert all(
-        details.describe_variant("method", "dpsd", name).startswith(f"variant {name}: ") for name in ("printed", "own")
-    )
+    for name in ("printed", "own"):
+        assert details.describe_variant("method", "dpsd", name).startswith(f"variant {name}: ")
 
 
 @pytest.mark.parametrize(

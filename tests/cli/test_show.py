@@ -1,14 +1,13 @@
 """`bench show` and `bench run --help` of plug-ins with variants, and `bench doctor` of a machine with devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Refused, Type
 from distributions import install
 
-from bench.cli import doctor, main
+from bench.cli import doctor
 
 ATTACK = '''"""An attack.
 
@@ -62,32 +61,29 @@ Say = Callable[..., str]
 
 
 @pytest.fixture
-def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
+def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Type) -> Say:
     """A function that returns the output of `bench ...`, with the attacks above installed."""
     points = "[bench.attacks]\nshown = shown_attack\nparts = shown_attack\nparts.working = shown_working\n"
     install(tmp_path, points, shown_attack=ATTACK, shown_working=WORKING)
     monkeypatch.syspath_prepend(tmp_path)
 
-    def said(*arguments: str) -> str:
-        try:
-            assert main(list(arguments)) == 0
-        except SystemExit as ended:
-            assert not ended.code
-        return capsys.readouterr().out
+    def said(*words: object) -> str:
+        status, out, _ = typed(*words)
+        assert status == 0
+        return out
 
     return said
 
 
 def test_list_names_plugins_of_one_or_all_kinds(say: Say) -> None:
-    listed, methods = say("list"), say("list", "methods")
-    assert all(
-        f"  {name} " in listed for name in ("dpsd", "no-defence", "gmi", "digits", "imagefolder:PATH", "tv:NAME")
-    )
+    listed, methods = say("list"), say("list methods")
+    names = ("dpsd", "no-defence", "gmi", "digits", "imagefolder:PATH", "tv:NAME")
+    assert [name for name in names if f"  {name} " not in listed] == []
     assert "  dpsd " in methods and "  gmi " not in methods
 
 
 def test_show_lists_variants_and_changes(say: Say) -> None:
-    shown = say("show", "shown")
+    shown = say("show shown")
     for line in (
         "variants      printed, working (default)",
         "shown         variant working; for the other one, `bench show shown --variant printed`",
@@ -102,58 +98,50 @@ def test_show_lists_variants_and_changes(say: Say) -> None:
         "     effect: not measured",
     ):
         assert line in shown, line
-    printed = say("show", "shown", "--variant", "printed")
-    assert (
-        "shown         variant printed" in printed
-        and "[bold]changes" not in printed
-        and "1. Another" not in printed
-        and "[working" not in printed
-    )
+    printed = say("show shown --variant printed")
+    assert "shown         variant printed" in printed
+    assert [text for text in ("[bold]changes", "1. Another", "[working") if text in printed] == []
 
 
-def test_show_has_the_options_of_a_separate_working_file(say: Say) -> None:
-    assert "images" in say("show", "parts") and "1. Another algorithm." in say("show", "parts")
-    assert "images" not in say("show", "parts", "--variant", "printed")
-    assert main(["show", "parts", "--variant", "own"]) == 2
+def test_show_has_the_options_of_a_separate_working_file(say: Say, refused: Refused) -> None:
+    working, printed = say("show parts"), say("show parts --variant printed")
+    assert "images" in working and "1. Another algorithm." in working and "images" not in printed
+    refused("show parts --variant own")
 
 
-def test_show_of_a_network_a_recipe_and_a_prior(say: Say) -> None:
-    network = say("show", "strided-cnn")
-    assert "(network in bench/nets/classifiers/)" in network and "--teacher strided-cnn" in network
-    recipe = say("show", "faces")
-    for line in (
-        "faces  (teacher recipe in bench/teachers/recipes/)",
-        "  option  --teacher.recipe faces",
-        "options  (--teacher.NAME VALUE)",
-        "epochs               int = 30  (a size)  [smoke 1, quick 40]",
-        "faces  (prior in bench/priors/kinds/)",
-    ):
-        assert line in recipe, line
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("strided-cnn", ["(network in bench/nets/classifiers/)", "--teacher strided-cnn"]),
+        ("faces", ["faces  (teacher recipe in bench/teachers/recipes/)", "  option  --teacher.recipe faces",
+                   "options  (--teacher.NAME VALUE)", "faces  (prior in bench/priors/kinds/)",
+                   "epochs               int = 30  (a size)  [smoke 1, quick 40]"]),
+        ("celeba-id:25@32", ["celeba-id  (data set)"]),
+        ("digits@32", ["digits  (data set)"]),
+        ("vit_tiny_patch16_224", ["(network of timm)"]),
+        ("tv:resnet18", ["(network of torchvision)", "small:tv:resnet18 has a stem"]),
+        ("npz", ["npz:PATH  (data set, read by path)", "floats in [0, 1]"]),
+        ("npz:there.npz", ["npz:PATH  (data set, read by path)", "floats in [0, 1]"]),
+        ("imagefolder", ["central square"]),
+        ("pt", ["only tensors are read"]),
+        ("class-moments", ["  claimed       nothing\n"]),
+        ("lfw", ["recipe faces", "1.5", "dlib"]),
+        ("digits", ["standard recipe"]),
+    ],
+)  # fmt: skip
+def test_show_has_the_facts_of_each_kind(say: Say, name: str, texts: list[str]) -> None:
+    shown = say("show", name)
+    assert [text for text in texts if text not in shown] == []
+    assert name != "digits" or "dlib" not in shown
 
 
-def test_show_accepts_sizes_arguments_and_library_networks(say: Say) -> None:
-    assert say("show", "celeba-id:25@32").startswith("celeba-id  (data set)")
-    assert say("show", "digits@32").startswith("digits  (data set)")
-    assert main(["show", "digits@3"]) == 2 and main(["show", "digits:3"]) == 2
-    assert "(network of timm)" in say("show", "vit_tiny_patch16_224")
-    network = say("show", "tv:resnet18")
-    assert "(network of torchvision)" in network and "small:tv:resnet18 has a stem" in network
-
-
-def test_show_of_own_images_has_their_requirements(say: Say) -> None:
-    for name in ("npz", "npz:there.npz"):
-        shown = say("show", name)
-        assert shown.startswith("npz:PATH  (data set, read by path)") and "floats in [0, 1]" in shown
-    assert "central square" in say("show", "imagefolder")
-    assert "only tensors are read" in say("show", "pt") and main(["show", "zip"]) == 2
-
-
-def test_show_of_a_method_without_claim(say: Say) -> None:
-    assert "  claimed       nothing\n" in say("show", "class-moments")
+@pytest.mark.parametrize("name", ["digits@3", "digits:3", "zip"])
+def test_show_refuses_unknown_names(refused: Refused, name: str) -> None:
+    refused("show", name)
 
 
 def test_show_of_a_name_of_two_kinds_has_both(say: Say) -> None:
-    shown = say("show", "datalens")
+    shown = say("show datalens")
     assert shown.index("datalens  (method in baselines/") < shown.index("datalens  (network in ")
 
 
@@ -164,42 +152,39 @@ def test_show_names_the_module_of_an_installed_plugin(
     (tmp_path / "other").mkdir()
     install(tmp_path / "other", points, their_net="")
     monkeypatch.syspath_prepend(tmp_path / "other")
-    assert "from their_net" in say("show", "theirs")
-    assert say("show", "their-rule").startswith("their-rule  (method from baselines.no_defence:NoDefence, version 1)")
+    assert "from their_net" in say("show theirs")
+    assert say("show their-rule").startswith("their-rule  (method from baselines.no_defence:NoDefence, version 1)")
 
 
 def test_show_names_test_sets_used_for_tuning(say: Say) -> None:
-    line = "  tuned on      the test set of mnist: "
-    assert line in (shown := say("show", "dpsd")) and "; the test set of digits: " in shown
-    for other in (("dpsd", "--variant", "printed"), ("pate",), ("gmi",)):
-        assert "tuned on " not in say("show", *other)
+    shown = say("show dpsd")
+    assert "  tuned on      the test set of mnist: " in shown and "; the test set of digits: " in shown
+    for other in ("dpsd --variant printed", "pate", "gmi"):
+        assert "tuned on " not in say("show", other)
 
 
-def test_run_help_has_defaults_of_variant_and_tier(say: Say) -> None:
-    run = ("run", "--method", "no-defence", "--attack", "shown")
-    assert "Learning rate. [0.5; paper 1.0]" in say(*run, "--help")
-    assert "Learning rate. [1.0]" in say(*run, "--attack-variant", "printed", "--help")
-    assert "--attack.rate" not in say("run", "--help") and "--epsilon" in say("run", "--help")
-    assert "search. [2; paper 100]" in say(*run, "--tier", "smoke", "--help")
+@pytest.mark.parametrize(
+    ("options", "texts", "others"),
+    [
+        ("", ["--epsilon"], ["--attack.rate", "--teachers"]),
+        ("--method no-defence --attack shown", ["Learning rate. [0.5; paper 1.0]", "--evaluator.recipe"],
+         ["--evaluator.turn"]),
+        ("--method no-defence --attack shown --attack-variant printed", ["Learning rate. [1.0]"], []),
+        ("--method no-defence --attack shown --tier smoke", ["search. [2; paper 100]"], []),
+        ("--method no-defence --attack shown --dataset lfw:10", ["--evaluator.turn"], []),
+        ("--method no-defence", [], ["--evaluator."]),
+        ("--method no-defence --teacher resnet18", ["--teacher.recipe", "[standard]", "--teacher.epochs"], []),
+        ("--method dgd", ["--method.teachers"], []),
+    ],
+)  # fmt: skip
+def test_run_help_has_options_and_defaults(say: Say, options: str, texts: list[str], others: list[str]) -> None:
+    shown = say("run", options, "--help")
+    assert [text for text in texts if text not in shown] == [] and [text for text in others if text in shown] == []
 
 
-def test_run_help_has_options_of_the_teacher_recipe(say: Say) -> None:
-    shown = say("run", "--method", "no-defence", "--teacher", "resnet18", "--help")
-    assert "--teacher.recipe" in shown and "[standard]" in shown and "--teacher.epochs" in shown
-    assert main(["run", "--method", "no-defence", "--teacher.recipe", "standrad"]) == 2
-
-
-def test_run_help_has_options_of_the_evaluator(say: Say) -> None:
-    run = ("run", "--method", "no-defence", "--attack", "shown")
-    assert "--evaluator.recipe" in say(*run, "--help") and "--evaluator.turn" not in say(*run, "--help")
-    assert "--evaluator.turn" in say(*run, "--dataset", "lfw:10", "--help")
-    assert "--evaluator." not in say("run", "--method", "no-defence", "--help")
-
-
-def test_number_of_teachers_is_an_option_of_the_method(say: Say) -> None:
-    assert main(["run", "--method", "dgd", "--teachers", "4"]) == 2
-    assert "--teachers" not in say("run", "--help")
-    assert "--method.teachers" in say("run", "--method", "dgd", "--help")
+@pytest.mark.parametrize("options", ["no-defence --teacher.recipe standrad", "dgd --teachers 4"])
+def test_run_refuses_an_unknown_recipe_or_option(refused: Refused, options: str) -> None:
+    refused("run --method", options)
 
 
 def test_doctor_lists_the_devices_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say) -> None:
@@ -214,18 +199,13 @@ def test_doctor_lists_the_devices_of_the_driver(tmp_path: Path, monkeypatch: pyt
     assert "cuda:0         NVIDIA H000" in shown and "cuda:1         NVIDIA H100" in shown
 
 
-def test_doctor_finds_data_sets_by_their_files(tmp_path: Path, say: Say) -> None:
-    shown = say("doctor", "--data-root", str(tmp_path))
+def test_doctor_finds_data_sets_by_their_files(tmp_path: Path, say: Say, typed: Type) -> None:
+    shown = say("doctor --data-root", tmp_path)
     assert "digits         found" in shown and "mnist          missing: blocks --dataset mnist; no" in shown
     raw = tmp_path / "MNIST" / "raw"
     raw.mkdir(parents=True)
     for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         (raw / f"{part}-ubyte").touch()
-    assert "mnist          found" in say("doctor", "--data-root", str(tmp_path))
-
-
-def test_show_of_a_data_set_has_its_evaluator(say: Say) -> None:
-    shown = say("show", "lfw")
-    assert "recipe faces" in shown and "1.5" in shown and "dlib" in shown
-    shown = say("show", "digits")
-    assert "standard recipe" in shown and "dlib" not in shown
+    assert "mnist          found" in say("doctor --data-root", tmp_path)
+    missing = typed("doctor --data-root", tmp_path / "nowhere")
+    assert missing.status == 2 and f"--data-root {tmp_path / 'nowhere'}" in missing.err

@@ -1,7 +1,5 @@
 """Terminals and names: a lost output, another encoding or an unusual folder name never loses a finished run."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A user's own teacher on the command line: its file, and the normalisation in a file next to it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +7,8 @@ from typing import Any
 import pytest
 import timm
 import torch
+from conftest import Refused
 
-from bench.cli import main
 from bench.errors import BadOption, BadWeights, BenchError, NotFound
 from bench.interface.teacher_weights import find_weights, parse_normalisation, read_normalisation
 from bench.nets import build
@@ -38,9 +36,8 @@ def test_find_weights_takes_a_file_or_a_folder(tmp_path: Path) -> None:
         assert find_weights(tmp_path) == tmp_path / name
 
 
-def test_normalisation_without_weights_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--method", "dpsd", "--teacher-normalise", "0.1,0.3"]) == 2
-    assert "--teacher-weights" in capsys.readouterr().err
+def test_normalisation_without_weights_is_refused(refused: Refused) -> None:
+    assert "--teacher-weights" in refused("run --method dpsd --teacher-normalise 0.1,0.3")
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 """Helpers of the tests of data sets: refusals, image files, and a pickle that leaves a trace."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+from conftest import refuses
 from PIL import Image
 
 from bench import data
@@ -19,13 +17,9 @@ RNG = np.random.default_rng(0)
 
 def refusal(name: str, *values: object, error: type[BenchError] = BadData, root: Path | None = None, **how: Any) -> str:
     """Load a data set, which must raise exactly `error` with one line that has all values; return the line."""
-    with pytest.raises(error) as caught:
+    with refuses(error, *values) as caught:
         data.load(name, root, **how)
-    message = str(caught.value)
-    assert caught.type is error and "\n" not in message, message
-    missing = [str(value) for value in values if str(value) not in message]
-    assert not missing, f"{missing} not in: {message}"
-    return message
+    return str(caught.value)
 
 
 def put(file: Path, value: int | None = None, mode: str = "RGB", size: tuple[int, int] = (32, 32)) -> Path:

@@ -1,7 +1,5 @@
 """Sets of faces in small files of their exact formats: CelebA by attribute and by person, and LFW."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from pathlib import Path

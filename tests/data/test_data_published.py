@@ -1,12 +1,12 @@
 """Published sets, read from small files in their exact formats: torchvision's files, archives and lists of images."""
 
-from __future__ import annotations
-
 import bz2
 import hashlib
 import pickle
 import struct
+from itertools import product
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 import numpy as np
@@ -148,20 +148,16 @@ def test_download_fetches_missing_files_only(tmp_path: Path, monkeypatch: pytest
 @pytest.fixture
 def batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tiny CIFAR-10 whose md5 sums torchvision is made to expect."""
-    folder = tmp_path / "cifar-10-batches-py"
-    folder.mkdir()
-    contents = {"batches.meta": pickle.dumps({"label_names": list(data.facts("cifar10").class_names)})}
+    contents: dict[str, Any] = {"batches.meta": {"label_names": list(data.facts("cifar10").class_names)}}
     for number, file in enumerate([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]):
         pixels = np.full((2, 3, 1024), number, dtype=np.uint8)
         pixels[:, 1, 31] = 99
-        contents[file] = pickle.dumps({"data": pixels.reshape(2, -1), "labels": [number, 9]})
-    for file, content in contents.items():
-        (folder / file).write_bytes(content)
-    sums = [[file, md5(contents[file])] for file in contents]
+        contents[file] = {"data": pixels.reshape(2, -1), "labels": [number, 9]}
+    sums = [[*item] for item in write_pickles(tmp_path / "cifar-10-batches-py", contents).items()]
     monkeypatch.setattr(CIFAR10, "train_list", sums[1:6])
     monkeypatch.setattr(CIFAR10, "test_list", sums[6:])
     monkeypatch.setattr(CIFAR10, "meta", CIFAR10.meta | {"md5": sums[0][1]})
-    return folder
+    return tmp_path / "cifar-10-batches-py"
 
 
 def test_cifar10_batches_are_read(batches: Path) -> None:
@@ -190,23 +186,29 @@ def test_cifar10_missing_or_damaged_batch_is_refused(batches: Path, monkeypatch:
     refusal("cifar10", "test_batch", error=NotFound, root=batches.parent)
 
 
-def test_cifar100_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "cifar-100-python"
+def write_pickles(folder: Path, contents: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Write pickles; return the md5 sum of each."""
     folder.mkdir()
-    contents = {"meta": pickle.dumps({"fine_label_names": list(data.facts("cifar100").class_names)})}
+    for file, content in contents.items():
+        (folder / file).write_bytes(pickle.dumps(content))
+    return {file: md5((folder / file).read_bytes()) for file in contents}
+
+
+def test_cifar100_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents: dict[str, Any] = {"meta": {"fine_label_names": list(data.facts("cifar100").class_names)}}
     for part, count in (("train", 200), ("test", 100)):
         pixels, labels = np.arange(count, dtype=np.uint8)[:, None].repeat(3072, 1), [n % 100 for n in range(count)]
-        contents[part] = pickle.dumps({"data": pixels, "fine_labels": labels, "coarse_labels": [0] * count})
-    for part, content in contents.items():
-        (folder / part).write_bytes(content)
-    monkeypatch.setattr(CIFAR100, "train_list", [["train", md5(contents["train"])]])
-    monkeypatch.setattr(CIFAR100, "test_list", [["test", md5(contents["test"])]])
-    monkeypatch.setattr(CIFAR100, "meta", CIFAR100.meta | {"md5": md5(contents["meta"])})
+        contents[part] = {"data": pixels, "fine_labels": labels, "coarse_labels": [0] * count}
+    sums = write_pickles(tmp_path / "cifar-100-python", contents)
+    monkeypatch.setattr(CIFAR100, "train_list", [["train", sums["train"]]])
+    monkeypatch.setattr(CIFAR100, "test_list", [["test", sums["test"]]])
+    monkeypatch.setattr(CIFAR100, "meta", CIFAR100.meta | {"md5": sums["meta"]})
     found = data.load("cifar100", tmp_path)
     assert (found.name, found.shape, found.classes) == ("cifar100", (3, 32, 32), 100)
     assert len(found.train_labels) == 200 and found.test_labels.tolist() == list(range(100))
-    (folder / "test").write_bytes(b"x")
-    refusal("cifar100", folder / "test", "md5", root=tmp_path)
+    file = tmp_path / "cifar-100-python" / "test"
+    file.write_bytes(b"x")
+    refusal("cifar100", file, "md5", root=tmp_path)
 
 
 def test_svhn_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,15 +258,14 @@ def test_medmnist_archive_is_read(tmp_path: Path, name: str, side: int) -> None:
 
 def test_tiny_imagenet_archive_is_read(tmp_path: Path) -> None:
     tree, lines = tmp_path / "tiny-imagenet-200", []
-    for wnid in ("n02", "n01"):
-        for number in range(6):
-            put(tree / "train" / wnid / "images" / f"{wnid}_{number}.JPEG", size=(64, 64))
+    for wnid, number in product(("n02", "n01"), range(6)):
+        put(tree / "train" / wnid / "images" / f"{wnid}_{number}.JPEG", size=(64, 64))
         (tree / "train" / wnid / f"{wnid}_boxes.txt").write_text("x\t0\t0\t9\t9\n")
     for number, wnid in enumerate(("n02", "n01", "n02")):
         put(tree / "val" / "images" / f"val_{number}.JPEG", size=(64, 64))
-        lines.append(f"val_{number}.JPEG\t{wnid}\t0\t32\t44\t62")
+        lines.append(f"val_{number}.JPEG\t{wnid}\t0\t32\t44\t62\n")
     labels = tree / "val" / "val_annotations.txt"
-    labels.write_text("\n".join(lines) + "\n")
+    labels.write_text("".join(lines))
     found = data.load("tiny-imagenet", tmp_path)
     assert (found.name, found.shape, found.class_names) == ("tiny-imagenet-subset", (3, 64, 64), ("n01", "n02"))
     assert found.train_labels.tolist() == [0] * 6 + [1] * 6 and found.test_labels.tolist() == [1, 0, 1]
@@ -274,10 +275,9 @@ def test_tiny_imagenet_archive_is_read(tmp_path: Path) -> None:
 
 
 def test_imagenet_folders_are_read(tmp_path: Path) -> None:
-    for part, count in (("train", 4), ("val", 2)):
-        for wnid in ("n01440764", "n01443537"):
-            for number in range(count):
-                put(tmp_path / "imagenet" / part / wnid / f"{wnid}_{number}.JPEG", size=(300, 250))
+    for (part, count), wnid in product((("train", 4), ("val", 2)), ("n01440764", "n01443537")):
+        for number in range(count):
+            put(tmp_path / "imagenet" / part / wnid / f"{wnid}_{number}.JPEG", size=(300, 250))
     found = data.load("imagenet", tmp_path)
     assert (found.name, found.shape) == ("imagenet-subset", (3, 224, 224))
     assert found.train_labels.tolist() == [0] * 4 + [1] * 4
@@ -308,9 +308,8 @@ def test_covidx_lists_are_read(tmp_path: Path) -> None:
 
 def test_covid_xray_folders_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "covid-xray-128"
-    for name in ("covid-19", "no_findings", "pneumonia"):
-        for number in range(6):
-            put(folder / name / f"{number}.png")
+    for name, number in product(("covid-19", "no_findings", "pneumonia"), range(6)):
+        put(folder / name / f"{number}.png")
     found = data.load("covid-xray", tmp_path)
     assert (found.shape, len(found.train_labels), len(found.test_labels)) == ((1, 128, 128), 15, 3)
     (folder / "pneumonia").rename(folder / "other")

@@ -1,8 +1,7 @@
 """A user's folders of image files, and CIFAR-10 unpacked to files: which folders are parts, which are classes."""
 
-from __future__ import annotations
-
 import hashlib
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +19,16 @@ CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 def tree(path: Path, *parts: str, classes: tuple[str, ...] = ("cat", "dog"), count: int = 3, mode: str = "L") -> Path:
     """Write `count` images of noise for each part and class."""
-    for part in parts or ("train", "test"):
-        for name in classes:
-            for index in range(count):
-                put(path / part / name / f"{index}.png", mode=mode)
+    for part, name, index in product(parts or ("train", "test"), classes, range(count)):
+        put(path / part / name / f"{index}.png", mode=mode)
+    return path
+
+
+def flat(path: Path, **counts: int) -> Path:
+    """Write grey images of different brightness for each class, without parts."""
+    for name, count in counts.items():
+        for index in range(count):
+            put(path / name / f"{index:02}.png", index)
     return path
 
 
@@ -45,10 +50,9 @@ def write_grey(file: Path, pixels: np.ndarray) -> None:
 
 
 def test_folder_with_train_and_test_is_read(tmp_path: Path) -> None:
-    for part, count in (("train", 3), ("test", 1)):
-        for number, name in enumerate(("cat", "dog")):
-            for index in range(count):
-                put(tmp_path / "Pets" / part / name / f"{index}.png", 50 * number + 10 * index)
+    for (part, count), (number, name) in product((("train", 3), ("test", 1)), enumerate(("cat", "dog"))):
+        for index in range(count):
+            put(tmp_path / "Pets" / part / name / f"{index}.png", 50 * number + 10 * index)
     found = load(tmp_path / "Pets")
     assert (found.name, found.shape, found.class_names) == ("imagefolder-pets", (3, 32, 32), ("cat", "dog"))
     assert (found.train_labels.tolist(), found.test_labels.tolist()) == ([0, 0, 0, 1, 1, 1], [0, 1])
@@ -56,66 +60,53 @@ def test_folder_with_train_and_test_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("train", "test"),
+    ("train", "test", "other", "mentioned"),
     [
-        ("Training", "Testing"),
-        ("TRAIN", "TEST"),
-        ("Train", "Val"),
-        ("training", "validation"),
-        ("Training Set", "Test-Set"),
-        ("train_set", "dev"),
+        *((train, test, "", (f"{train}/", f"{test}/")) for train, test in (
+            ("Training", "Testing"), ("TRAIN", "TEST"), ("Train", "Val"), ("training", "validation"),
+            ("Training Set", "Test-Set"), ("train_set", "dev"),
+        )),
+        ("train", "TEST", "Valid/cat/0.png", ("Valid/", "TEST/")),
+        ("train", "val", "test/0.png", ("test/",)),
     ],
-)
-def test_folder_parts_are_found_by_usual_names(tmp_path: Path, train: str, test: str) -> None:
-    found = load(tree(tree(tmp_path, train, count=5), test, count=2))
-    assert found.class_names == ("cat", "dog")
-    assert (len(found.train_images), len(found.test_images)) == (10, 4)
-    assert mentions(found, f"{train}/", f"{test}/")
-
-
-def test_folder_test_part_is_preferred_to_validation(tmp_path: Path) -> None:
-    found = load(tree(tree(tmp_path, "train", "Valid", count=2), "TEST", count=4))
-    assert len(found.test_images) == 8 and mentions(found, "Valid/", "TEST/")
-
-
-def test_folder_validation_replaces_test_without_classes(tmp_path: Path) -> None:
-    tree(tmp_path, "train", "val")
-    put(tmp_path / "test" / "0.png")
+)  # fmt: skip
+def test_folder_parts_are_found_by_usual_names(
+    tmp_path: Path, train: str, test: str, other: str, mentioned: tuple[str, ...]
+) -> None:
+    """A test part is preferred to a validation part, unless it has no classes."""
+    tree(tree(tmp_path, train, count=5), test, count=2)
+    if other:
+        put(tmp_path / other)
     found = load(tmp_path)
-    assert len(found.test_images) == 6 and mentions(found, "test/")
+    assert found.class_names == ("cat", "dog") and mentions(found, *mentioned)
+    assert (len(found.train_images), len(found.test_images)) == (10, 4)
 
 
 @pytest.mark.parametrize(
-    ("parts", "values"),
+    ("made", "values"),
     [
-        (("train", "Testing", "test"), ("Testing/", "test/")),
-        (("Test", "valid"), ("Test/", "train/")),
-        (("train",), ("test/", "val/")),
+        ("train/a/0.png Testing/a/0.png test/a/0.png", ("Testing/", "test/")),
+        ("Test/a/0.png valid/a/0.png", ("Test/", "train/")),
+        ("train/a/0.png train/b/0.png", ("test/", "val/")),
+        ("Train/0.png Test/0.png", ("Train",)),
+        ("Train/a/0.png Train/b/0.png Test/0.png", ("Test/",)),
+        ("chest_xray/train/a/0.png chest_xray/test/a/0.png __MACOSX/", ("chest_xray",)),
+        ("", ("0", "2 or more")),
+        ("only/0.png", ("1", "2 or more")),
+        ("a/ b/", ()),
+        ("a/0.png a/1.png a/2.png a/3.png a/4.png a/5.png b/", ("'b'",)),
+        ("a/1.png a/2.png a/3.png a/4.png a/5.png b/0.png", ("PATH/test",)),
+        ("train/a/0.png train/b/0.png test/a/0.png test/eel/0.png", ("'eel'",)),
     ],
 )
-def test_folder_with_unclear_parts_is_refused(tmp_path: Path, parts: tuple[str, ...], values: tuple[str, ...]) -> None:
-    refused(tree(tmp_path, *parts), *values)
-
-
-def test_folder_parts_without_class_folders_are_refused(tmp_path: Path) -> None:
-    for part in ("Train", "Test"):
-        put(tmp_path / part / "0.png")
-    refused(tmp_path, tmp_path / "Train")
-    tree(tmp_path, "Train")
-    refused(tmp_path, "Test/")
-
-
-def test_folder_around_data_set_is_named(tmp_path: Path) -> None:
-    tree(tmp_path / "chest_xray")
-    (tmp_path / "__MACOSX").mkdir()
-    refused(tmp_path, tmp_path / "chest_xray")
+def test_folder_with_unclear_parts_or_classes_is_refused(tmp_path: Path, made: str, values: tuple[str, ...]) -> None:
+    for name in made.split():
+        (tmp_path / name).mkdir(parents=True) if name.endswith("/") else put(tmp_path / name)
+    refused(tmp_path, *values)
 
 
 def test_folder_class_called_train_is_a_class(tmp_path: Path) -> None:
-    for name in ("bus", "train"):
-        for index in range(7):
-            put(tmp_path / name / f"{index}.png")
-    found = load(tmp_path)
+    found = load(flat(tmp_path, bus=7, train=7))
     assert found.class_names == ("bus", "train") and mentions(found, "train/")
 
 
@@ -159,31 +150,21 @@ def test_folder_empty_classes_are_named_or_left_out(tmp_path: Path) -> None:
 
 
 def test_folder_of_classes_holds_out_sixth_by_name_hash(tmp_path: Path) -> None:
-    for name, count in (("a", 13), ("b", 6), ("c", 5)):
-        for index in range(count):
-            put(tmp_path / name / "deep" / f"{index:02}.png", index, "L")
-    found = load(tmp_path)
-    assert found.train_labels.bincount().tolist() == [11, 5, 5] and found.test_labels.tolist() == [0, 0, 1]
-    names = [f"a/deep/{index:02}.png" for index in range(13)]
-    held_out = sorted(sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())[:2])
-    grey = {name: int(np.asarray(Image.open(tmp_path / name))[0, 0]) for name in names}
-    assert found.test_images[:2, 0, 0, 0].tolist() == [grey[name] for name in held_out]
-    assert found.train_images[:11, 0, 0, 0].tolist() == [grey[name] for name in names if name not in held_out]
-
-
-def test_folder_held_out_files_do_not_depend_on_place(tmp_path: Path) -> None:
     for place in ("here", "there"):
-        for index in range(24):
-            put(tmp_path / place / "ab"[index % 2] / f"{index}.png", 5 * index)
-    assert load(tmp_path / "here").fingerprint == load(tmp_path / "there").fingerprint
+        found = load(flat(tmp_path / place, **{"a/deep": 13, "b/deep": 6, "c/deep": 5}))
+        assert found.train_labels.bincount().tolist() == [11, 5, 5] and found.test_labels.tolist() == [0, 0, 1]
+        names = [f"a/deep/{index:02}.png" for index in range(13)]
+        held_out = sorted(sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())[:2])
+        assert found.test_images[:2, 0, 0, 0].tolist() == [names.index(name) for name in held_out]
+        kept = [index for index, name in enumerate(names) if name not in held_out]
+        assert found.train_images[:11, 0, 0, 0].tolist() == kept
 
 
 def test_names_that_are_not_utf8_are_read(tmp_path: Path) -> None:
     """A zip archive with names in Latin 1 unpacks to such names."""
-    for name in ("a", "b"):
-        for index in range(8):
-            put(tmp_path / name / f"{index}.png", 20 * index).rename(tmp_path / name / f"caf\udce9-{index}.png")
-    found = load(tmp_path)
+    for file in flat(tmp_path / "in", a=8, b=8).rglob("*.png"):
+        file.rename(file.with_name(f"caf\udce9-{file.name}"))
+    found = load(tmp_path / "in")
     assert (len(found.train_images), len(found.test_images)) == (14, 2)
     archive, pixels = tmp_path / "\udcff.npz", np.arange(128, dtype=np.uint8).reshape(2, 8, 8)
     np.savez(archive, x_train=pixels, y_train=np.arange(2), x_test=pixels, y_test=np.arange(2))
@@ -229,30 +210,6 @@ def test_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         refusal(f"imagefolder:{path}", path, error=NotFound)
 
 
-@pytest.mark.parametrize("classes", [(), ("only",)])
-def test_folder_with_fewer_than_two_classes_is_refused(tmp_path: Path, classes: tuple[str, ...]) -> None:
-    for name in classes:
-        put(tmp_path / name / "0.png")
-    refused(tmp_path, len(classes), "2 or more")
-
-
-def test_folder_without_images_is_refused(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    refused(tmp_path)
-    for index in range(6):
-        put(tmp_path / "a" / f"{index}.png")
-    refused(tmp_path, "'b'")
-    put(tmp_path / "b" / "0.png")
-    (tmp_path / "a" / "0.png").unlink()
-    refused(tmp_path, "PATH/test")
-
-
-def test_folder_unknown_test_class_is_refused(tmp_path: Path) -> None:
-    put(tree(tmp_path) / "test" / "eel" / "0.png")
-    refused(tmp_path, "'eel'")
-
-
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0\0\x10JFIF", b"GIF89a"])
 def test_file_that_is_not_an_image_is_named(tmp_path: Path, content: bytes) -> None:
     bad = tree(tmp_path) / "train" / "dog" / "x.png"
@@ -260,33 +217,26 @@ def test_file_that_is_not_an_image_is_named(tmp_path: Path, content: bytes) -> N
     refused(tmp_path, bad, "--skip-broken")
 
 
-@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp"])
-def test_truncated_image_is_named(tmp_path: Path, suffix: str) -> None:
-    bad = put(tree(tmp_path) / "test" / "dog" / f"bad.{suffix}")
-    bad.write_bytes(bad.read_bytes()[: bad.stat().st_size // 2])
-    refused(tmp_path, bad)
-
-
-def test_png_with_flipped_byte_is_named(tmp_path: Path) -> None:
-    bad = put(tree(tmp_path) / "train" / "cat" / "0.png")
+@pytest.mark.parametrize("name", ["cut.png", "cut.jpg", "cut.gif", "cut.bmp", "flipped.png", "link.png"])
+def test_damaged_image_is_named(tmp_path: Path, name: str) -> None:
+    bad = put(tree(tmp_path) / "test" / "dog" / name)
     content = bytearray(bad.read_bytes())
-    content[content.index(b"IDAT") + 1] ^= 0xFF
-    bad.write_bytes(bytes(content))
+    if name == "link.png":
+        bad.unlink()
+        bad.symlink_to(tmp_path / "gone.png")
+    elif name == "flipped.png":
+        content[content.index(b"IDAT") + 1] ^= 0xFF
+        bad.write_bytes(bytes(content))
+    else:
+        bad.write_bytes(content[: len(content) // 2])
     refused(tmp_path, bad)
-
-
-def test_broken_link_is_named(tmp_path: Path) -> None:
-    link = tree(tmp_path) / "train" / "cat" / "link.png"
-    link.symlink_to(tmp_path / "gone.png")
-    refused(tmp_path, link)
 
 
 @pytest.fixture
 def cifar10(tmp_path: Path) -> Path:
-    for part, count in (("train", 2), ("test", 1)):
-        for number, name in enumerate(CIFAR10):
-            for index in range(count):
-                put(tmp_path / "cifar10" / part / name / f"{index:04}.jpg", 20 * number)
+    for part, (number, name) in product(("train", "train", "test"), enumerate(CIFAR10)):
+        folder = tmp_path / "cifar10" / part / name
+        put(folder / f"{len(list(folder.glob('*'))):04}.jpg", 20 * number)
     return tmp_path
 
 

@@ -1,7 +1,5 @@
 """Folders of the library `datasets`, in the formats of its files."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
@@ -108,13 +106,11 @@ def test_validation_replaces_test_without_labels(tmp_path: Path) -> None:
 
 
 def test_columns_are_found_by_type_and_name(tmp_path: Path) -> None:
-    named = {rows.start: table(rows, None, note=pa.array(["x"] * (rows.stop - rows.start))) for rows in
-             (slice(0, 24), slice(24, 30))}  # fmt: skip
-    found = load(hub(tmp_path, train=named[0], test=named[24]))
-    assert found.class_names == ("0", "1", "2")
-    words = [
-        one.set_column(1, "label", pa.array([NAMES[k] for k in one["label"].to_pylist()])) for one in named.values()
+    named = [
+        table(rows, None, note=pa.array(["x"] * (rows.stop - rows.start))) for rows in (slice(0, 24), slice(24, 30))
     ]
+    assert load(hub(tmp_path, train=named[0], test=named[1])).class_names == ("0", "1", "2")
+    words = [each.set_column(1, "label", pa.array([NAMES[k] for k in each["label"].to_pylist()])) for each in named]
     assert load(hub(tmp_path, train=words[0], test=words[1])).class_names == tuple(NAMES)
 
 
@@ -122,9 +118,8 @@ def test_broken_images_are_named_or_left_out(tmp_path: Path) -> None:
     images = [{"bytes": encoded(one), "path": None} for one in IMAGES[:24]]
     images[3]["bytes"], images[4]["bytes"], images[5] = images[3]["bytes"][:50], None, None  # type: ignore[call-overload]
     images[4]["path"] = "elsewhere.png"
-    path = hub(
-        tmp_path, train=table(slice(24)).set_column(0, "image", pa.array(images, IMAGE)), test=table(slice(24, 30))
-    )
+    train = table(slice(24)).set_column(0, "image", pa.array(images, IMAGE))
+    path = hub(tmp_path, train=train, test=table(slice(24, 30)))
     refused(path, "row 3 of split train", "elsewhere.png", "3 of 30")
     found = load(path, skip_broken=True)
     assert found.left_out == ("train[3]", "train[4]", "train[5]") and len(found.train_images) == 21

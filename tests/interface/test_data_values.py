@@ -1,7 +1,5 @@
 """Arrays, folders and data sets of torch and Hugging Face give the same data sets as equal files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +20,8 @@ SIDE = 12
 
 
 def made(count: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    random = np.random.RandomState(seed)
-    return random.randint(0, 256, (count, SIDE, SIDE, 3)).astype(np.uint8), np.arange(count) % 3
+    images = np.random.RandomState(seed).randint(0, 256, (count, SIDE, SIDE, 3))
+    return images.astype(np.uint8), np.arange(count) % 3
 
 
 X, Y = made(60, 0)
@@ -32,6 +30,12 @@ X_TEST, Y_TEST = made(12, 1)
 
 def read(own: OwnDataset, out: Path) -> ImageData:
     return data.load(own.save(out), reading=own.reading)
+
+
+def has_pixels(found: ImageData) -> bool:
+    """Whether the images of both parts are those above."""
+    parts = ((found.train_images, X), (found.test_images, X_TEST))
+    return all(torch.equal(images, torch.tensor(x).permute(0, 3, 1, 2)) for images, x in parts)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +52,7 @@ def read(own: OwnDataset, out: Path) -> ImageData:
 )
 def test_from_arrays_reads_every_form_as_the_same_pixels(form: Callable[[Any], Any], tmp_path: Path) -> None:
     found = read(data.from_arrays(form(X), Y, form(X_TEST), Y_TEST, name="mine"), tmp_path)
-    assert torch.equal(found.train_images, torch.tensor(X).permute(0, 3, 1, 2))
-    assert torch.equal(found.test_images, torch.tensor(X_TEST).permute(0, 3, 1, 2))
-    assert found.train_labels.tolist() == Y.tolist() and found.name == "npz-mine"
+    assert has_pixels(found) and found.train_labels.tolist() == Y.tolist() and found.name == "npz-mine"
 
 
 def test_from_arrays_reads_ranges_grey_images_and_names(tmp_path: Path) -> None:
@@ -78,37 +80,25 @@ def test_from_arrays_is_written_once_by_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kind"),
+    ("kind", "given"),
     [
-        ({"x": X * 1.0}, BadData),
-        ({"x": X / 127.5 - 1}, BadData),
-        ({"x": X[0, 0]}, BadData),
-        ({"x": np.full((60, 8, 8), np.nan)}, BadData),
-        ({"x": "images"}, BadData),
-        ({"x": [[1], [1, 2]]}, BadData),
-        ({"y": Y[:3]}, BadData),
-        ({"y": np.zeros(60, int)}, BadData),
-        ({"y": None}, BadData),
-        ({"x_test": X_TEST}, BadData),
-        ({"x_test": X_TEST[:, :8, :8], "y_test": Y_TEST}, BadData),
-        ({"x_test": X_TEST, "y_test": Y_TEST + 5}, BadData),
-        ({"class_names": ["a", "b"]}, BadData),
-        ({"name": "My Data"}, BadOption),
-        ({"name": "../up"}, BadOption),
-        ({"name": ""}, BadOption),
-        ({"value_range": (1, 0)}, BadOption),
-        ({"value_range": (0, np.inf)}, BadOption),
-        ({"value_range": 255}, BadOption),
-        ({"size": 4}, BadOption),
-        ({"channels": 2}, BadOption),
-        ({"fit": "bend"}, BenchError),
+        *((BadData, {"x": x}) for x in (X * 1.0, X / 127.5 - 1, X[0, 0], np.full((60, 8, 8), np.nan), "images",
+                                        [[1], [1, 2]])),
+        *((BadData, {"y": y}) for y in (Y[:3], np.zeros(60, int), None)),
+        (BadData, {"x_test": X_TEST}),
+        (BadData, {"x_test": X_TEST[:, :8, :8], "y_test": Y_TEST}),
+        (BadData, {"x_test": X_TEST, "y_test": Y_TEST + 5}),
+        (BadData, {"class_names": ["a", "b"]}),
+        *((BadOption, {"name": name}) for name in ("My Data", "../up", "")),
+        *((BadOption, {"value_range": value_range}) for value_range in ((1, 0), (0, np.inf), 255)),
+        *((BadOption, given) for given in ({"size": 4}, {"channels": 2})),
+        (BenchError, {"fit": "bend"}),
     ],
-    ids=str,
-)
-def test_from_arrays_refuses_bad_input(given: dict[str, Any], kind: type[BenchError]) -> None:
-    usual: dict[str, Any] = {"x": X, "y": Y, "name": "mine"}
+    ids=lambda given: "" if isinstance(given, type) else str(given),
+)  # fmt: skip
+def test_from_arrays_refuses_bad_input(kind: type[BenchError], given: dict[str, Any]) -> None:
     with pytest.raises(kind) as error:
-        data.from_arrays(**usual | given)
+        data.from_arrays(**{"x": X, "y": Y, "name": "mine"} | given)
     assert "\n" not in str(error.value) and "--pixel-range" not in str(error.value)
 
 
@@ -129,13 +119,14 @@ def test_from_folder_reads_class_folders(tmp_path: Path) -> None:
     assert read(data.from_folder(tmp_path / "x-rays@64"), tmp_path / "out").shape == (3, 32, 32)
 
 
-def test_from_folder_refuses_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
-        data.from_folder(tmp_path / "missing")
-    with pytest.raises(BadData):
-        data.from_folder(tmp_path)
-    with pytest.raises(BadOption):
-        data.from_folder(written(tmp_path / "some"), size=2000)
+@pytest.mark.parametrize(
+    ("folder", "size", "kind"), [("missing", None, NotFound), ("empty", None, BadData), ("some", 2000, BadOption)]
+)
+def test_from_folder_refuses_bad_input(folder: str, size: int | None, kind: type[BenchError], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    written(tmp_path / "some")
+    with pytest.raises(kind):
+        data.from_folder(tmp_path / folder, size=size)
 
 
 class Items:
@@ -155,17 +146,13 @@ class Items:
 
 @pytest.mark.parametrize(
     "form",
-    [
-        lambda x: torch.tensor(x).permute(2, 0, 1) / 255,
-        Image.fromarray,
-        lambda x: x,
-    ],
+    [lambda x: torch.tensor(x).permute(2, 0, 1) / 255, Image.fromarray, lambda x: x],
     ids=["tensor", "pillow", "array"],
 )
 def test_from_torch_reads_every_item(form: Callable[[Any], Any], tmp_path: Path) -> None:
     parts = [Items([form(x) for x in images], labels) for images, labels in ((X, Y), (X_TEST, torch.tensor(Y_TEST)))]
     found = read(data.from_torch(*parts), tmp_path)
-    assert torch.equal(found.train_images, torch.tensor(X).permute(0, 3, 1, 2)) and found.class_names == Items.classes
+    assert has_pixels(found) and found.class_names == Items.classes
     assert found.test_labels.tolist() == Y_TEST.tolist() and found.name == "npz-items"
 
 
@@ -199,8 +186,7 @@ def rows(images: Any, labels: Any) -> Rows:
 def test_from_huggingface_reads_splits_and_class_names(tmp_path: Path) -> None:
     splits = {"train": rows(X, Y), "validation": rows(X_TEST, Y_TEST)}
     found = read(data.from_huggingface(splits, name="mine", size=SIDE), tmp_path)
-    assert torch.equal(found.train_images, torch.tensor(X).permute(0, 3, 1, 2)) and found.class_names == ("a", "b", "c")
-    assert torch.equal(found.test_images, torch.tensor(X_TEST).permute(0, 3, 1, 2)) and found.name == "hf-mine-12px"
+    assert has_pixels(found) and found.class_names == ("a", "b", "c") and found.name == "hf-mine-12px"
 
 
 def test_from_huggingface_reads_sizes_and_other_columns(tmp_path: Path) -> None:
@@ -212,9 +198,9 @@ def test_from_huggingface_reads_sizes_and_other_columns(tmp_path: Path) -> None:
 def test_from_huggingface_reads_its_own_folder(tmp_path: Path) -> None:
     splits = {"train": rows(X, Y), "test": rows(X_TEST, Y_TEST)}
     folder = data.from_huggingface(splits, name="mine").save(tmp_path).removeprefix("hf:").removesuffix("@32")
-    assert read(data.from_huggingface(folder, size=SIDE), tmp_path).fingerprint == (
-        read(data.from_huggingface(splits, name="mine", size=SIDE), tmp_path).fingerprint
-    )
+    whole = data.from_huggingface(splits, name="mine", size=SIDE)
+    again = data.from_huggingface(folder, size=SIDE)
+    assert read(again, tmp_path).fingerprint == read(whole, tmp_path).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -249,12 +235,9 @@ def test_run_on_arrays_removes_copies_and_uses_os_noise(tmp_path: Path) -> None:
     assert result.privacy.noise == "os" and result.record.spec.release.teacher.data.dataset == "npz-leaky"
 
 
-@pytest.mark.parametrize("given", [{"fit": "pad"}, {"pixel_range": (0, 1)}], ids=str)
-def test_run_refuses_a_second_reading_of_a_value(given: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "given", [{"fit": "pad"}, {"pixel_range": (0, 1)}, {"dataset": X}], ids=["fit", "range", "array"]
+)
+def test_run_refuses_a_second_reading_or_an_array(given: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(BadOption):
-        bench.run("rr", dataset=data.from_arrays(X, Y, name="mine"), out=tmp_path, **given)
-
-
-def test_run_refuses_another_value_as_data_set(tmp_path: Path) -> None:
-    with pytest.raises(BadOption):
-        bench.run("rr", dataset=X, out=tmp_path)  # type: ignore[arg-type]
+        bench.run("rr", out=tmp_path, **{"dataset": data.from_arrays(X, Y, name="mine")} | given)

@@ -1,7 +1,5 @@
 """Methods, attacks and trained networks are passed as values; no cached step of another one is ever used for them."""
 
-from __future__ import annotations
-
 import copy
 import linecache
 from dataclasses import dataclass
@@ -21,8 +19,6 @@ from bench.errors import BadOption, BadPlugin, BadWeights, BenchError
 from bench.nets import Classifier
 from bench.plugins import add_class
 from bench.privacy import Budget, Ledger
-
-SMOKE: dict[str, Any] = {"tier": "smoke"}
 
 
 @dataclass(frozen=True)
@@ -75,40 +71,44 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 IMAGES = torch.rand(5, 1, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
+def released(out: Path, teacher: Any, method: Any = NoDefence, **given: Any) -> bench.RunResult:
+    return bench.run(method, teacher=teacher, out=out, tier="smoke", **given)
+
+
+def gives(result: bench.RunResult, expected: Tensor, atol: float = 1e-6) -> bool:
+    """Whether the student of a run has these logits."""
+    return torch.allclose(result.student(IMAGES), expected, atol=atol)
+
+
 def test_trained_module_is_the_teacher_as_it_is(out: Path) -> None:
     net = Net(3).train()
-    result = bench.run(NoDefence, teacher=net, out=out, **SMOKE)
-    assert net.training and torch.allclose(result.student(IMAGES), net(IMAGES), atol=1e-6)
+    result = released(out, net)
+    assert net.training and gives(result, net(IMAGES))
     assert result.record.spec.release.method == "no-defence" and result.record.spec.release.noise == "os"
-    scaled = bench.run(NoDefence, teacher=net, teacher_normalise=(0.5, 0.25), out=out, **SMOKE)
-    assert torch.allclose(scaled.student(IMAGES), net((IMAGES - 0.5) / 0.25), atol=1e-5)
+    assert gives(released(out, net, teacher_normalise=(0.5, 0.25)), net((IMAGES - 0.5) / 0.25), 1e-5)
 
 
 def test_every_other_module_is_another_teacher(out: Path) -> None:
     first = Net()
     nets = [first, Net(1), Net(scale=2.0), nn.Sequential(Net(), nn.Identity())]
-    results = [bench.run(NoDefence, teacher=net, out=out, **SMOKE) for net in nets]
+    results = [released(out, net) for net in nets]
     assert len({result.record.hash for result in results}) == len(nets)
-    for net, result in zip(nets, results, strict=True):
-        assert torch.allclose(result.student(IMAGES), net(IMAGES), atol=1e-6)
-    assert bench.run(NoDefence, teacher=copy.deepcopy(first), out=out, **SMOKE).is_cached
-    with torch.no_grad():
-        first.layers[1].weight += 1  # type: ignore[operator]
-    changed = bench.run(NoDefence, teacher=first, out=out, **SMOKE)
-    assert not changed.is_cached and torch.allclose(changed.student(IMAGES), first(IMAGES), atol=1e-5)
+    assert all(gives(result, net(IMAGES)) for net, result in zip(nets, results, strict=True))
+    assert released(out, copy.deepcopy(first)).is_cached
+    first.layers[1].weight.data += 1  # type: ignore[operator, union-attr]
+    changed = released(out, first)
+    assert not changed.is_cached and gives(changed, first(IMAGES), 1e-5)
 
 
 def test_student_of_a_run_can_be_a_teacher(out: Path) -> None:
-    student = bench.run(NoDefence, teacher=Classifier(Net(5), 0.3, 0.5), out=out, **SMOKE).student
-    again = bench.run(NoDefence, teacher=student, out=out, **SMOKE)
-    assert torch.allclose(again.student(IMAGES), student(IMAGES), atol=1e-6)
+    student = released(out, Classifier(Net(5), 0.3, 0.5)).student
+    assert gives(released(out, student), student(IMAGES))
 
 
 def test_wrapped_module_is_the_teacher_inside(out: Path) -> None:
     net = Net(6)
-    plain = bench.run(NoDefence, teacher=net, out=out, **SMOKE)
-    for wrapped in (nn.DataParallel(net), torch.compile(net)):
-        assert bench.run(NoDefence, teacher=wrapped, out=out, **SMOKE).record.hash == plain.record.hash  # type: ignore[arg-type]
+    hashes = {released(out, each).record.hash for each in (net, nn.DataParallel(net), torch.compile(net))}
+    assert len(hashes) == 1
 
 
 class Uncopied(Net):
@@ -148,18 +148,16 @@ def nan() -> nn.Module:
 )
 def test_bad_teacher_is_refused(given: dict[str, Any], kind: type[BenchError], tmp_path: Path) -> None:
     with pytest.raises(kind):
-        bench.run(NoDefence, out=tmp_path, **SMOKE, **given)
+        released(tmp_path, **given)
     assert not list(tmp_path.rglob("record.json"))
 
 
 def test_class_and_instance_are_methods(out: Path) -> None:
     net = Net(7)
-    usual = bench.run(Shrunk, teacher=net, out=out, **SMOKE)
-    given = bench.run(Shrunk(factor=1.0), teacher=net, out=out, **SMOKE)
-    assert usual.record.spec.release.options == {"factor": 0.5} and given.record.spec.release.options == {"factor": 1.0}
-    assert torch.allclose(given.student(IMAGES), net(IMAGES), atol=1e-6)
-    assert usual.record.spec.release.method.startswith("shrunk-")
-    assert bench.run(Shrunk, teacher=net, method_options={"factor": 1.0}, out=out, **SMOKE).is_cached
+    usual, given = released(out, net, Shrunk), released(out, net, Shrunk(factor=1.0))
+    assert [each.record.spec.release.options for each in (usual, given)] == [{"factor": 0.5}, {"factor": 1.0}]
+    assert gives(given, net(IMAGES)) and usual.record.spec.release.method.startswith("shrunk-")
+    assert released(out, net, Shrunk, method_options={"factor": 1.0}).is_cached
 
 
 CELL = """
@@ -192,9 +190,8 @@ def cell(number: int, power: float) -> type:
 
 def test_edited_class_of_a_notebook_is_another_method(out: Path) -> None:
     net = Net(8)
-    one, other = (bench.run(cell(number, number), teacher=net, out=out, **SMOKE) for number in (1, 2))
-    assert one.record.hash != other.record.hash
-    assert bench.run(cell(3, 1), teacher=net, out=out, **SMOKE).is_cached
+    one, other = (released(out, net, cell(number, number)) for number in (1, 2))
+    assert one.record.hash != other.record.hash and released(out, net, cell(3, 1)).is_cached
     weights = [next(result.student.parameters()) for result in (one, other)]
     assert torch.allclose(weights[0] * 2, weights[1])
 
@@ -229,15 +226,17 @@ class WithoutMembers:
 
 
 @pytest.mark.parametrize(
-    ("method", "kind"),
-    [(Net, BadPlugin), (WithoutMembers, BadPlugin), (WithoutMembers(), BadPlugin), (3, BadOption), (None, BadOption)],
-    ids=["no dataclass", "class", "instance", "number", "none"],
+    ("method", "given", "kind"),
+    [
+        (Net, {}, BadPlugin),
+        (WithoutMembers, {}, BadPlugin),
+        (WithoutMembers(), {}, BadPlugin),
+        (3, {}, BadOption),
+        (None, {}, BadOption),
+        (Shrunk(factor=0.25), {"method_options": {"factor": 1.0}}, BadOption),
+    ],
+    ids=["no dataclass", "class", "instance", "number", "none", "option given twice"],
 )
-def test_bad_method_is_refused(method: Any, kind: type[BenchError], tmp_path: Path) -> None:
+def test_bad_method_is_refused(method: Any, given: dict[str, Any], kind: type[BenchError], tmp_path: Path) -> None:
     with pytest.raises(kind):
-        bench.run(method, out=tmp_path, **SMOKE)
-
-
-def test_option_given_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadOption):
-        bench.run(Shrunk(factor=0.25), method_options={"factor": 1.0}, out=tmp_path, **SMOKE)
+        bench.run(method, out=tmp_path, tier="smoke", **given)
