@@ -54,11 +54,7 @@ def fitted() -> torch.nn.Module:
 
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [
-        (lambda x: trained()(x), True),
-        (lambda x: trained()(x).numpy(), False),
-        (lambda x: trained()(x).detach(), False),
-    ],
+    [(lambda x: trained()(x), True), (lambda x: trained()(x).numpy(), False), (lambda x: trained()(x).detach(), False)],
 )
 def test_gradients_are_found_by_trying(model: Callable[[Tensor], object], expected: bool) -> None:
     trained()  # loading a model turns gradients off, which its training needs

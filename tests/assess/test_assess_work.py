@@ -46,8 +46,7 @@ def remove(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [truncate, fill_with_garbage, change_size, replace_by_foreign_scores, replace_by_foreign_step, remove],
+    "damage", [truncate, fill_with_garbage, change_size, replace_by_foreign_scores, replace_by_foreign_step, remove]
 )
 def test_damaged_scores_are_computed_again(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     made: list[int] = []

@@ -41,8 +41,7 @@ def evidence(attacked: AttackResult, differs: bool = False, inversion: Inversion
 
 
 @pytest.mark.parametrize(
-    ("limits", "power", "differs"),
-    list(product([(0.51, 0.6), (0.4, 0.5), (0.5, 0.5)], [True, False], [True, False])),
+    ("limits", "power", "differs"), list(product([(0.51, 0.6), (0.4, 0.5), (0.5, 0.5)], [True, False], [True, False]))
 )
 def test_membership(limits: tuple[float, float], power: bool, differs: bool) -> None:
     low, high = limits

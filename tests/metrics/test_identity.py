@@ -39,10 +39,7 @@ def test_identify_depends_on_single_images_only() -> None:
     rng = torch.Generator().manual_seed(0)
     descriptors, targets = torch.randn(3000, 2, generator=rng), torch.randint(3, (3000,), generator=rng)
     order = torch.randperm(3000, generator=rng)
-    one, other = (
-        identify(descriptors, targets, MEANS, 0.6),
-        identify(descriptors[order], targets[order], MEANS, 0.6),
-    )
+    one, other = (identify(descriptors, targets, MEANS, 0.6), identify(descriptors[order], targets[order], MEANS, 0.6))
     assert torch.equal(one.confusion, other.confusion) and (one.near, one.distance) == (other.near, other.distance)
     singly = [identify(d[None], t[None], MEANS, 0.6) for d, t in zip(descriptors[:50], targets[:50], strict=True)]
     whole = identify(descriptors[:50], targets[:50], MEANS, 0.6)

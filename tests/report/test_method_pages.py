@@ -9,11 +9,7 @@ from made import built, parts_of, record
 
 from bench import registry
 from bench.boards.selection import Constraints, candidates, choose, objection
-from bench.report import (
-    Sources,
-    method_pages,
-    releases,
-)
+from bench.report import Sources, method_pages, releases
 
 
 def test_release_line_lists_missing_measurements() -> None:

@@ -14,15 +14,7 @@ from made import name_boxes, overlap, record
 
 from bench import registry
 from bench.papers.figures import sweep_charts
-from bench.report import (
-    Sources,
-    charts,
-    figures,
-    picture,
-    points,
-    render,
-    runs,
-)
+from bench.report import Sources, charts, figures, picture, points, render, runs
 from bench.report.charts import Chart, Scale, styles
 from bench.report.points import Point
 

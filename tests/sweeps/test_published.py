@@ -138,10 +138,7 @@ def test_sweep_missing_boards_folder_exits_with_2(
     ("command", "steps"),
     [
         ("prepare --method no-defence --only evaluator", "teacher"),
-        (
-            "audit prepare --method no-defence --canaries 40 --only reference_teacher",
-            "teacher, null_teacher",
-        ),
+        ("audit prepare --method no-defence --canaries 40 --only reference_teacher", "teacher, null_teacher"),
     ],
 )
 def test_prepare_only_unshared_step_exits_with_2(

@@ -179,11 +179,7 @@ def test_sweep_old_option_executor_is_accepted(
     ],
 )
 def test_sweep_bad_option_exits_with_2_and_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    said: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     recipe(tmp_path, 'method = "no-defence"')
     (tmp_path / "taken").mkdir()

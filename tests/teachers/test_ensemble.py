@@ -135,9 +135,7 @@ def test_fixed_features_are_solved_by_ridge_regression(rows: int) -> None:
     assert ensemble.votes(x).sum(1).eq(3).all()
 
 
-def test_fixed_features_are_computed_per_part(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_fixed_features_are_computed_per_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """GPUs may choose kernels by the size of a batch."""
     images, labels = toy(60)
     images = images.repeat_interleave(2, 2).repeat_interleave(2, 3)

@@ -96,8 +96,7 @@ def test_users_network_as_student_is_refused(toy: Path, tmp_path: Path, mynets: 
 
 
 @pytest.mark.parametrize(
-    ("teacher", "expected"),
-    [("no_such_module:small", "no_such_module"), ("{}:smal", "'small'"), ("math:sqrt", "math")],
+    ("teacher", "expected"), [("no_such_module:small", "no_such_module"), ("{}:smal", "'small'"), ("math:sqrt", "math")]
 )
 def test_run_with_wrong_network_exits_with_2(
     toy: Path, tmp_path: Path, mynets: Path, capsys: pytest.CaptureFixture[str], teacher: str, expected: str
