@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 import torch
 import torch.nn.functional as F
-from dgd_made import convert, learning, printed, rng, teacher
+from dgd_made import learning, printed, teacher
+from methods_made import convert, rng
 from scipy import stats
 from torch import Tensor, nn
 
@@ -91,7 +91,7 @@ def test_queried_and_other_images_partition_the_set(monkeypatch: pytest.MonkeyPa
     label, triples = Dgd.label, Dgd.triples
     monkeypatch.setattr(Dgd, "label", lambda self, plan, x, *rest: (parts.update(s=x), label(self, plan, x, *rest))[1])
     monkeypatch.setattr(Dgd, "triples", lambda self, x, *rest: (parts.update(u=x), triples(self, x, *rest))[1])
-    convert(printed())
+    convert(printed(), teacher())
     assert [len(parts["s"]), len(parts["u"])] == [6, 34]
     assert len(torch.cat([parts["s"], parts["u"]]).unique(dim=0)) == 40
 
@@ -220,5 +220,5 @@ def test_label_uses_the_actual_number_of_teachers(method: Dgd | DgdWorking, monk
         return label(self, plan, *rest)
 
     monkeypatch.setattr(type(method), "label", watched)
-    convert(method, replace(teacher()))
+    convert(method, teacher())
     assert set(told) == {3}

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from dp_dfd_made import Either, Spy, convert, learning, printed
+from dp_dfd_made import learning, printed
 from loops import small_generator
+from methods_made import Spy, convert
 from torch import Tensor
 
 from bench.privacy import Budget, Unit
@@ -66,7 +67,7 @@ def test_few_responses_compose(n: int, epsilon: float) -> None:
     [(printed(responses="soft"), Budget(1.0)), (printed(), Budget(math.inf)), (learning(), Budget(math.inf))],
     ids=["soft", "no noise", "no noise, working"],
 )
-def test_soft_responses_have_infinite_epsilon(method: Either, budget: Budget) -> None:
+def test_soft_responses_have_infinite_epsilon(method: Any, budget: Budget) -> None:
     release = convert(method, budget=budget)
     for unit in (Unit.EXAMPLE, Unit.QUERY):
         assert math.isinf(account(release.ledger, unit, 1e-5).epsilon)

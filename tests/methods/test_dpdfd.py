@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 from dp_accounting import GaussianDpEvent
+from methods_made import Fixed, Spy, log, of_method
 from scipy import stats
-from teachers_made import Fixed, Spy, log
 from torch import Tensor
 
 from bench import registry
-from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.losses import dkd_loss, gradient_at_output
 from bench.distillation.noisy_labels import AnnotationParameters
@@ -30,13 +29,7 @@ PARAMETERS = AnnotationParameters(k=3, beta=0.5, sigma=0.0, answer_epsilon=1.0, 
 FREE = Budget(None, solve="none")
 
 
-def smoke(**given: str) -> Dpdfd:
-    return configure(Dpdfd, "smoke", given, "method", "printed")
-
-
-def convert(teacher: Teacher | None = None, budget: Budget | None = None, **given: str) -> Release:
-    torch.manual_seed(0)
-    return smoke(**given).convert(teacher or toy_teacher(), "datalens", budget or Budget(10.0), context())
+smoke, convert = of_method("dpdfd", "printed")
 
 
 def annotate(method: Dpdfd, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters, seed: int = 0) -> Tensor:

@@ -13,8 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from methods_made import Fixed, Forbidden
 from scipy import stats
-from teachers_made import Fixed, Forbidden
 from torch import Tensor, nn
 
 from bench import registry

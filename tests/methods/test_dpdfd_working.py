@@ -11,18 +11,16 @@ import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
 from loops import planned, small_generator
-from teachers_made import Fixed, FixedMembers, Spy, towards
+from methods_made import Fixed, FixedMembers, Spy, of_method, towards
 from torch import Tensor
 
-from bench.api import Release, Teacher
-from bench.config import configure
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
 from bench.privacy.mechanisms import gaussian_rows, gaussian_shared_mean
-from bench.testing import CLASSES, SHAPE, context, toy_teacher
+from bench.testing import CLASSES, SHAPE, toy_teacher
 from methods.dpdfd.working import WorkingDpdfd
 
 READABLE = 0.5
@@ -33,13 +31,7 @@ FREE = Budget(math.inf, solve="none")
 ALONE = {"committee": "1"}
 
 
-def smoke(**given: str) -> WorkingDpdfd:
-    return configure(WorkingDpdfd, "smoke", given, "method", "working")
-
-
-def convert(teacher: Teacher | None = None, budget: Budget | None = None, **given: str) -> Release:
-    torch.manual_seed(0)
-    return smoke(**given).convert(teacher or toy_teacher(), "datalens", budget or Budget(10.0), context())
+smoke, convert = of_method("dpdfd", "working")
 
 
 def answers(method: WorkingDpdfd, ours: Tensor, theirs: list[Tensor], parameters: AnnotationParameters) -> Tensor:

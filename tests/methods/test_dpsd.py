@@ -8,30 +8,22 @@ from typing import Any
 
 import pytest
 import torch
+from methods_made import Fixed, Spy, of_method
 from scipy import stats
-from teachers_made import Fixed, Spy
 from torch import Tensor
 
 from bench import data
-from bench.api import Release, Teacher
-from bench.config import configure
 from bench.distillation.losses import dkd_loss, gradient_at_output
 from bench.distillation.noisy_labels import AnnotationParameters
 from bench.privacy import Budget, Unit
-from bench.testing import CLASSES, SHAPE, context, toy_teacher
+from bench.testing import CLASSES, SHAPE, toy_teacher
 from methods.dpsd.dpsd import Dpsd
 from methods.dpsd.working import WorkingDpsd
 
 PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=math.inf, iterations=1)
 
 
-def smoke(**given: str) -> Dpsd:
-    return configure(Dpsd, "smoke", given, "method", "printed")
-
-
-def convert(teacher: Teacher | None = None, budget: Budget | None = None, **given: str) -> Release:
-    torch.manual_seed(0)
-    return smoke(**given).convert(teacher or toy_teacher(), "datalens", budget or Budget(10.0), context())
+smoke, convert = of_method("dpsd", "printed")
 
 
 def annotate(method: Dpsd, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters, seed: int = 0) -> Tensor:

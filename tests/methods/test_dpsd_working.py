@@ -11,19 +11,15 @@ import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
 from loops import small_generator
-from teachers_made import Fixed, Spy, towards
+from methods_made import Fixed, Spy, of_method, towards
 from torch import Tensor
 
-from bench.api import Release, Teacher
-from bench.config import configure
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
 from bench.distillation.transcription.likelihoods import LEAST_SIGMA
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import account
 from bench.privacy.mechanisms import gaussian_rows
-from bench.testing import CLASSES, SHAPE, context, toy_teacher
-from methods.dpsd.dpsd import Dpsd
+from bench.testing import CLASSES, SHAPE, toy_teacher
 from methods.dpsd.working import WorkingDpsd
 
 READABLE = 0.5
@@ -34,13 +30,7 @@ FREE, OWN = Budget(math.inf, solve="none"), Budget(None, solve="none")
 MODES = ["data", "label"]
 
 
-def smoke(**given: str) -> WorkingDpsd:
-    return configure(WorkingDpsd, "smoke", given, "method", "working")
-
-
-def convert(teacher: Teacher | None = None, budget: Budget | None = None, **given: str) -> Release:
-    torch.manual_seed(0)
-    return smoke(**given).convert(teacher or toy_teacher(), "datalens", budget or Budget(10.0), context())
+smoke, convert = of_method("dpsd", "working")
 
 
 def answers(method: WorkingDpsd, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters) -> Tensor:
@@ -179,21 +169,6 @@ def test_printed_label_reading_is_one_hot() -> None:
 
 
 # What it costs
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_single_queries_cost_as_much_as_batches(mode: Any) -> None:
-    """1,024 queries, or 4 batches of 256: one claim, one epsilon for a record and for an answer."""
-    few = {"sigma": 40.0, "answer_epsilon": 0.05, "beta": 1e-3, "k": 3, "mode": mode}
-    one, other = WorkingDpsd(queries=1024, **few), Dpsd(iterations=4, batch=256, **few)  # type: ignore[arg-type]
-    found = []
-    for method in (one, other):
-        parameters, mechanism = method.parameters(OWN, "mnist", 10), method._mechanism(10)
-        claim = mechanism.claim(parameters, 1e-5)
-        assert claim is not None and claim.unit == Unit.QUERY
-        ledger = mechanism.ledger(parameters)
-        found.append((claim.epsilon, *(account(ledger, unit, 1e-5).epsilon for unit in (Unit.EXAMPLE, Unit.QUERY))))
-    assert found[0] == pytest.approx(found[1], rel=1e-6) and math.isfinite(sum(found[0]))
 
 
 @pytest.mark.parametrize(("target", "queries"), [(0.5, FEWEST), (1e6, 2000)])

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from fed_dpsd_made import BOTH, MODES, convert, smoke
 from loops import small_generator
+from methods_made import BOTH, MODES, Fixed, FixedMembers, convert_federation, fed, log, towards
 from scipy import stats
-from teachers_made import Fixed, FixedMembers, log, towards
 from torch import Tensor
 
 from bench.config import Variant
@@ -41,7 +40,7 @@ def test_data_mode_by_hand() -> None:
     """Lines 23 to 27 and 14: two clients' gradients, each of norm beta, averaged, and a step of gamma_s."""
     g = [gradient_at_output(lambda s, t: dkd_loss(s, t, 8.0), log(P_S), log(client)) for client in (FIRST, SECOND)]
     bars = [0.5 * each / (each.norm() + 1e-4) for each in g]
-    found = annotate(smoke(gamma_s="0.3"), log(P_S), torch.stack([log(FIRST), log(SECOND)]), PARAMETERS)
+    found = annotate(fed(gamma_s="0.3"), log(P_S), torch.stack([log(FIRST), log(SECOND)]), PARAMETERS)
     assert torch.allclose(found, torch.tensor([P_S]) - 0.3 * (bars[0] + bars[1]) / 2, atol=1e-6)
 
 
@@ -53,14 +52,14 @@ def test_every_image_gets_its_own_noise(noise: str, variant: Variant) -> None:
     ours, clients = torch.randn(3, CLASSES), torch.randn(2, 3, CLASSES)
     other = clients.clone()
     other[:, 0] = -clients[:, 0]
-    method, parameters = smoke(variant, noise_by=noise), replace(PARAMETERS, sigma=1.0)
+    method, parameters = fed(variant, noise_by=noise), replace(PARAMETERS, sigma=1.0)
     one, two = annotate(method, ours, clients, parameters), annotate(method, ours, other, parameters)
     assert torch.equal(one[1:], two[1:]) and not torch.equal(one[0], two[0])
 
 
 def test_label_mode_without_noise_by_hand() -> None:
     """Lines 29 to 33: a class among the student's top 3 is revealed, another becomes any of the 3; then the mean."""
-    method = smoke(mode="label")
+    method = fed(mode="label")
     told = annotate(method, log(P_S), torch.stack([log(FIRST), log([0.1, 0.1, 0.7, 0.1])]), PARAMETERS)
     assert torch.equal(told, torch.tensor([[0.0, 0.5, 0.5, 0.0]]))
     n = 3000
@@ -80,7 +79,7 @@ def test_clients_randomise_independently(others: float) -> None:
     """Two sure clients, 3 candidates: how many of them tell the truth is binomial with p = e / (e + 2)."""
     n = 20_000
     ours, clients = log(P_S).expand(n, -1), log(FIRST).expand(2, n, -1)
-    answers = annotate(smoke(mode="label"), ours, clients, replace(PARAMETERS, answer_epsilon=1.0))
+    answers = annotate(fed(mode="label"), ours, clients, replace(PARAMETERS, answer_epsilon=1.0))
     truths = torch.bincount((2 * answers[:, 1]).round().long(), minlength=3).double().numpy()
     expected = n * stats.binom.pmf([0, 1, 2], 2, math.e / (math.e + others))
     p = stats.chisquare(truths, expected).pvalue
@@ -94,7 +93,7 @@ def test_clients_randomise_independently(others: float) -> None:
 def test_noisy_mean_has_the_right_deviation(noise: str, std: float, scale: float) -> None:
     """sigma beta / m where the server adds it once, sigma beta / sqrt(m) where every client does."""
     ours = torch.zeros(3000, CLASSES)
-    method = smoke(noise_by=noise, gamma_s="1.0")
+    method = fed(noise_by=noise, gamma_s="1.0")
     found = ours.softmax(1) - annotate(method, ours, ours.expand(4, -1, -1), replace(PARAMETERS, sigma=3.0))
     p = stats.kstest(found.flatten().double().numpy(), stats.norm(0, std * scale).cdf).pvalue
     assert p > 0.01 if scale == 1.0 else p < 1e-6
@@ -108,7 +107,7 @@ def test_reading_prefers_the_clients_class(noise: str, sigma: float) -> None:
     torch.manual_seed(5)
     ours, r = torch.randn(200, CLASSES), torch.randint(0, CLASSES, (200,))
     clients = (6 * F.one_hot(r, CLASSES).float()).expand(16, -1, -1)
-    found = annotate(smoke("working", noise_by=noise), ours, clients, replace(PARAMETERS, sigma=sigma))
+    found = annotate(fed("working", noise_by=noise), ours, clients, replace(PARAMETERS, sigma=sigma))
     assert (found.argmax(1) == r).float().mean() > 0.9
 
 
@@ -122,7 +121,7 @@ def test_reading_has_noise_and_spread(noise: str, of_mean: float) -> None:
     sent = noisy_mean(rows, parameters, noise, torch.Generator().manual_seed(0))  # type: ignore[arg-type]
     by_hand = -(sent[:, None] / 0.5 - means).square().sum(2) / (2 * (of_mean**2 + 0.3**2))
     by_hand -= by_hand.amax(1, keepdim=True)
-    found = annotate(smoke("working", noise_by=noise), torch.zeros(40, CLASSES), sure, parameters)
+    found = annotate(fed("working", noise_by=noise), torch.zeros(40, CLASSES), sure, parameters)
     assert torch.allclose(found, by_hand, atol=2e-2, rtol=0.03)
 
 
@@ -131,7 +130,7 @@ def test_reading_of_server_noise_is_more_confident() -> None:
     ours = torch.zeros(300, CLASSES)
     clients = (6 * torch.eye(CLASSES)[torch.zeros(300, dtype=torch.long)]).expand(16, -1, -1)
     sure = [
-        float(annotate(smoke("working", noise_by=noise), ours, clients, parameters).softmax(1)[:, 0].mean())
+        float(annotate(fed("working", noise_by=noise), ours, clients, parameters).softmax(1)[:, 0].mean())
         for parameters in [replace(PARAMETERS, sigma=8.0)]
         for noise in ("server", "client")
     ]
@@ -142,13 +141,13 @@ def test_printed_data_reading_is_a_step() -> None:
     """Lines 23 to 27 and 14, of plain distillation, with the step 0.1."""
     g = [gradient_at_output(kd_loss, log(P_S), log(client)) for client in (FIRST, SECOND)]
     bars = [0.5 * each / (each.norm() + 1e-4) for each in g]
-    method = smoke("working", reading="printed")
+    method = fed("working", reading="printed")
     found = annotate(method, log(P_S), torch.stack([log(FIRST), log(SECOND)]), PARAMETERS)
     assert torch.allclose(found, log(P_S).softmax(1) - 0.1 * (bars[0] + bars[1]) / 2, atol=1e-6)
 
 
 def test_printed_label_reading_is_the_mean() -> None:
-    method = smoke("working", mode="label", reading="printed")
+    method = fed("working", mode="label", reading="printed")
     told = annotate(method, log(P_S), torch.stack([log(FIRST), log([0.1, 0.1, 0.7, 0.1])]), PARAMETERS)
     assert torch.equal(told, torch.tensor([[0.0, 0.5, 0.5, 0.0]]))
 
@@ -159,18 +158,18 @@ def test_label_reading_multiplies_client_likelihoods(m: int) -> None:
     e / (e + 2) for the class that was answered, 1 / (e + 2) for the other two, and 1 / 3 for the class outside."""
     n, parameters = 400, replace(PARAMETERS, answer_epsilon=1.0)
     asked = (log(P_S).expand(n, -1), log(FIRST).expand(m, n, -1), parameters)
-    votes = m * annotate(smoke("working", mode="label", reading="printed"), *asked)
+    votes = m * annotate(fed("working", mode="label", reading="printed"), *asked)
     assert m == 1 or len(votes.unique(dim=0)) > 3, "clients disagree"
     told, silent = 0.8 * math.e / (math.e + 2) + 0.2 / 3, 0.8 / (math.e + 2) + 0.2 / 3
     by_hand = votes * math.log(told) + (m - votes) * math.log(silent)
     by_hand[:, 3] = m * math.log(1 / 3)
-    assert torch.allclose(annotate(smoke("working", mode="label"), *asked), by_hand, atol=1e-5)
+    assert torch.allclose(annotate(fed("working", mode="label"), *asked), by_hand, atol=1e-5)
 
 
 def test_label_reading_without_noise_is_not_certain() -> None:
     """Without noise three of five clients that agree outweigh two, and two are not forgotten."""
     logits = 5 * torch.eye(CLASSES)[[0, 0, 0, 1, 1]][:, None]
-    found = annotate(smoke("working", mode="label"), torch.zeros(1, CLASSES), logits, PARAMETERS, k=CLASSES)
+    found = annotate(fed("working", mode="label"), torch.zeros(1, CLASSES), logits, PARAMETERS, k=CLASSES)
     told, other = 0.8 + 0.2 / CLASSES, 0.2 / CLASSES
     by_hand = [
         3 * math.log(told) + 2 * math.log(other),
@@ -184,6 +183,6 @@ def test_label_reading_without_noise_is_not_certain() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_working_generator_does_not_query_clients(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     small_generator(monkeypatch)
-    release, clients = convert(variant="working", mode=mode, prior="generator", choose="3", queries="50")
+    release, clients = convert_federation(variant="working", mode=mode, prior="generator", choose="3", queries="50")
     assert sum(clients.asked) == 50 and clients.with_gradient == 0
     assert release.ledger.entries(Unit.EXAMPLE)[0].count == 50

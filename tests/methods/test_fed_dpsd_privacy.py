@@ -8,15 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from dp_accounting import GaussianDpEvent
-from fed_dpsd_made import BOTH, MODES, convert, smoke
+from methods_made import BOTH, MODES, convert_federation, fed
 
+from bench.api import Shards
 from bench.config import Variant
 from bench.distillation.noisy_labels import FEWEST
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
-from bench.testing import CLASSES
+from bench.testing import CLASSES, context, toy_teacher
 from methods.fed_dpsd.fed_dpsd import FedDpsd
 from methods.fed_dpsd.working import WorkingFedDpsd
 
@@ -31,7 +33,7 @@ FREE = Budget(None, solve="none")
 def test_data_mode_ledger_by_hand(noise: str, variant: Variant) -> None:
     """Another record or client moves one of the m rows of every image, another image all m rows of one."""
     given = {"iterations": "3"} if variant == "printed" else {"queries": "48"}
-    release, clients = convert(FREE, variant, noise_by=noise, clients="3", **given)
+    release, clients = convert_federation(FREE, variant, noise_by=noise, clients="3", **given)
     assert sum(clients.asked) == 48 and clients.with_gradient == 0
     for unit in (Unit.EXAMPLE, Unit.CLIENT):
         (entry,) = release.ledger.entries(unit)
@@ -44,7 +46,7 @@ def test_data_mode_ledger_by_hand(noise: str, variant: Variant) -> None:
 @BOTH
 def test_label_mode_ledger_by_hand(variant: Variant) -> None:
     given = {"iterations": "6"} if variant == "printed" else {"queries": "96"}
-    release, clients = convert(FREE, variant, mode="label", k="2", clients="3", **given)
+    release, clients = convert_federation(FREE, variant, mode="label", k="2", clients="3", **given)
     assert sum(clients.asked) == 96 and clients.with_gradient == 0
     for unit in (Unit.EXAMPLE, Unit.CLIENT):
         (entry,) = release.ledger.entries(unit)
@@ -75,7 +77,7 @@ def test_client_noise_limit_is_on_the_mean() -> None:
 @BOTH
 @pytest.mark.parametrize(("mode", "source"), [("data", "DPSD, Theorem 1"), ("label", "DPSD, Theorem 2")])
 def test_claim_is_dpsds(mode: str, source: str, variant: Variant) -> None:
-    release, _ = convert(variant=variant, mode=mode, **({"iterations": "3"} if variant == "printed" else {}))
+    release, _ = convert_federation(variant=variant, mode=mode, **({"iterations": "3"} if variant == "printed" else {}))
     assert release.claim is not None and release.claim.source == source and release.claim.unit == Unit.QUERY
     assert 9.99 < release.claim.epsilon <= 10
     assert release.solved["iterations"] == (3 if variant == "printed" else 48) and release.solved["beta"] == 5e-3
@@ -114,13 +116,13 @@ def test_client_noise_has_the_same_ledger() -> None:
 @pytest.mark.thorough
 def test_client_and_example_have_the_same_epsilon() -> None:
     for mode, variant in itertools.product(MODES, ("printed", "working")):
-        release, _ = convert(FREE, variant, mode=mode)
+        release, _ = convert_federation(FREE, variant, mode=mode)
         costs = {account(release.ledger, unit, 1e-5).epsilon for unit in (Unit.CLIENT, Unit.EXAMPLE)}
         assert len(costs) == 1
 
 
 def label_cost(unit: Unit) -> float:
-    method = smoke(mode="label", clients="3")
+    method = fed(mode="label", clients="3")
     parameters = method.parameters(Budget(2.0, account="accounted", unit=unit), "toy", CLASSES)
     return account(method._mechanism(CLASSES).ledger(parameters), unit, 1e-5).epsilon
 
@@ -145,7 +147,7 @@ def test_label_mode_solves_the_batches_per_client() -> None:
 @BOTH
 def test_audit_cost_is_that_of_one_client(variant: Variant) -> None:
     """Gaussian noise of sigma beta on a row that moves by 2 beta."""
-    one, five = (smoke(variant, clients=m, sigma="4").game(FREE, "mnist", 10) for m in ("1", "5"))
+    one, five = (fed(variant, clients=m, sigma="4").game(FREE, "mnist", 10) for m in ("1", "5"))
     ledger = Ledger()
     ledger.spend(GaussianDpEvent(2.0), unit=Unit.QUERY)
     assert one.accounted == five.accounted == pytest.approx(account(ledger, Unit.QUERY, 1e-5).epsilon)
@@ -162,3 +164,37 @@ def test_audit_plays_one_clients_response(mode: Any, tight: float, clients: int,
     found = audit(game, 20_000)
     assert tight * game.accounted < found.lower_bound <= game.accounted and found.verdict == "not refuted"
     assert audit(replace(game, accounted=found.lower_bound / 2), 20_000).verdict == "accountant refuted"
+
+
+def test_clients_may_have_different_networks() -> None:
+    given = {"client_nets": "shard-cnn, dgd-cnn", "clients": "3"}
+    release, clients = convert_federation(**given)
+    bodies = [type(member.get_submodule("body")).__name__ for member in clients.members]
+    assert bodies == ["ShardNet", "DgdNet", "ShardNet"]
+    assert release.student is not None and clients.asked == [16, 16, 16]
+
+
+@BOTH
+def test_shards_follow_the_options(variant: Variant) -> None:
+    given = {"clients": "7", "alpha": "0.2", "client_steps": "9"}
+    found = fed(variant, client_nets="a, b", **given).shards("ignored", "toy")
+    assert found == Shards(7, ("a", "b"), "dirichlet-balanced", 0.2, 9, 128, 2e-3)
+
+
+def test_paper_defaults_of_the_federation() -> None:
+    found = FedDpsd().shards("resnet34", "mnist")
+    assert (found.count, found.partition, found.alpha) == (5, "dirichlet-balanced", 0.5)
+
+
+@pytest.mark.thorough
+@BOTH
+@pytest.mark.parametrize(("mode", "noise"), [("data", "server"), ("data", "client"), ("label", "server")])
+def test_options_run_within_their_claim(variant: Variant, mode: str, noise: str) -> None:
+    release, _ = convert_federation(variant=variant, mode=mode, noise_by=noise)
+    assert all(torch.isfinite(w).all() for w in release.student.state_dict().values())
+    assert release.claim is not None and release.claim.epsilon <= 10
+
+
+def test_convert_without_clients_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="teacher_ensemble"):
+        fed().convert(toy_teacher(), "datalens", Budget(10.0), context())
