@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from conftest import BENCH
-from test_sweep import outcomes, recipe
+from test_sweep import outcomes
 
 from bench.sweeps.executors import devices_of
 from bench.sweeps.ray_cluster import is_listening, tasks_per_node
-from tests.sweeps.importable import environment, free_ports, sweep_in_python
+from tests.sweeps.importable import environment, free_ports, recipe, sweep_in_python
 
 KILLER = """
 import os, signal, subprocess, sys, time

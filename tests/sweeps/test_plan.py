@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import write_toy
 
 from bench import cli, registry
 from bench.api import Method
-from bench.cli import sweep
 from bench.cli.sweep import SettingsParser
 from bench.config import plain
 from bench.errors import BenchError
@@ -21,8 +19,8 @@ from bench.pipeline.job import run_spec
 from bench.pipeline.resolve import load_job
 from bench.privacy import Budget
 from bench.storage.specs import DataSpec, JsonObject, Spec, canonical, digest
-from bench.sweeps.plan import Cell, plan
-from bench.sweeps.recipe import read
+from bench.sweeps.plan import Cell
+from tests.sweeps.importable import planned, recipe
 
 COMMANDS = [
     "run --method dpsd --epsilon 3 --method.sigma 2 --seeds 1",
@@ -63,17 +61,9 @@ def test_spec_hash_is_the_digest_of_its_plain_data(tmp_path: Path, method: str) 
     assert spec.release.options == plain(made.method)
 
 
-def recipe(folder: Path, text: str) -> Path:
-    write_toy(folder, 160)
-    path = folder / "many.toml"
-    path.write_text(f'[defaults]\ndataset = "npz:{folder}/toy.npz"\nteacher = "datalens"\n{text}', encoding="utf-8")
-    return path
-
-
 def test_plan_loads_common_parts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = recipe(
-        tmp_path, 'seeds = [0, 1, 2]\n[[grid]]\nmethod = ["dpsd", "dgd"]\nepsilon = [1, 2, 3]\nattack = "gmi"\n'
-    )
+    grid = 'method = ["dpsd", "dgd"]\nepsilon = [1, 2, 3]\nattack = "gmi"\n'
+    path = recipe(tmp_path, grid, seeds="[0, 1, 2]")
     counted = {"loads": 0, "parsers": 0}
 
     def counting(name: str, function: object) -> object:
@@ -85,8 +75,7 @@ def test_plan_loads_common_parts_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Components, "material", counting("loads", Components.material))
     monkeypatch.setattr(cli, "parsers_for", counting("parsers", cli.parsers_for))
-    common = ["--tier", "smoke", "--out", str(tmp_path / "runs")]
-    cells = plan(read(path), common, [], tmp_path / "runs", sweep.SettingsParser())
+    cells = planned(path, tmp_path / "runs")
     assert counted == {"loads": 1, "parsers": 1} and len(cells) == 18
     assert len({cell.record for cell in cells}) == 18 and {cell.state for cell in cells} == {"ready"}
     for cell in (cells[0], cells[7], cells[17]):
@@ -99,9 +88,8 @@ def test_plan_loads_common_parts_once(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_plan_cell_without_data_set_uses_the_default(tmp_path: Path) -> None:
     path = tmp_path / "usual.toml"
     path.write_text('[defaults]\nmethod = "no-defence"\nepsilon = "none"\n[[grid]]\nteacher = "datalens"\n')
-    common = ["--tier", "smoke", "--out", str(tmp_path / "runs")]
-    assert len(plan(read(path), common, ["digits"], tmp_path / "runs", sweep.SettingsParser())) == 1
-    assert not plan(read(path), common, ["mnist"], tmp_path / "runs", sweep.SettingsParser())
+    assert len(planned(path, tmp_path / "runs", ["digits"])) == 1
+    assert not planned(path, tmp_path / "runs", ["mnist"])
 
 
 def test_plan_checks_a_budget_once_for_all_attacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,10 +100,8 @@ def test_plan_checks_a_budget_once_for_all_attacks(tmp_path: Path, monkeypatch: 
         checked.append(budget.epsilon)
 
     monkeypatch.setattr(Components, "check_method", check)
-    path = recipe(tmp_path, f"seeds = [0, 1]\n[[grid]]\n{lists}")
-    cells = plan(
-        read(path), ["--tier", "smoke", "--out", str(tmp_path / "runs")], [], tmp_path / "runs", SettingsParser()
-    )
+    path = recipe(tmp_path, lists, seeds="[0, 1]")
+    cells = planned(path, tmp_path / "runs")
     assert checked == [1.0, 2.0] and len({cell.record for cell in cells}) == len(cells) == 12
 
 
@@ -136,39 +122,22 @@ class Setting:
 
 
 def test_plan_bad_setting_refuses_only_its_cells(tmp_path: Path) -> None:
-    path = recipe(tmp_path, 'seeds = [0, 1]\n[[grid]]\nmethod = "dpsd"\nepsilon = [1, -1]\n[[grid]]\nmethod = "nope"\n')
-    cells = plan(
-        read(path), ["--tier", "smoke", "--out", str(tmp_path / "runs")], [], tmp_path / "runs", SettingsParser()
-    )
+    path = recipe(tmp_path, 'method = "dpsd"\nepsilon = [1, -1]', 'method = "nope"', seeds="[0, 1]")
+    cells = planned(path, tmp_path / "runs")
     assert [cell.state for cell in cells] == ["ready"] * 2 + ["refused"] * 2 + ["planned"] * 2
     assert all("-1" in cell.reason for cell in cells[2:4])
 
 
-GRID = """
-[defaults]
-teacher = "datalens"
-dataset = "npz:{folder}/toy.npz"
-method = "dgd"
-attack = "mi-face"
-[[grid]]
-variant = ["printed", "working"]
-[[grid]]
-attack-variant = "printed"
-[[grid]]
-variant = "own"
-"""
 TWO = ("printed", "working")
 
 
 @pytest.fixture
 def cells(tmp_path: Path) -> list[Cell]:
-    """The cells of GRID."""
+    """Three variants that exist, and one that does not."""
     if not registry.variants("method", "dgd") == registry.variants("attack", "mi-face") == TWO:
         pytest.skip("dgd or mi-face has no variants")
-    write_toy(tmp_path, 160)
-    (tmp_path / "variants.toml").write_text(GRID.format(folder=tmp_path), encoding="utf-8")
-    common = ["--tier", "smoke", "--out", str(tmp_path / "runs"), "--device", "cpu"]
-    return plan(read(tmp_path / "variants.toml"), common, [], tmp_path, SettingsParser())
+    grids = 'variant = ["printed", "working"]', 'attack-variant = "printed"', 'variant = "own"'
+    return planned(recipe(tmp_path, *grids, method='"dgd"', attack='"mi-face"'), tmp_path / "runs")
 
 
 def spec(cell: Cell) -> Any:

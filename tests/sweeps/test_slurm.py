@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 from conftest import BENCH
-from test_sweep import HOURS, accept_interrupts, outcomes, recipe
+from test_sweep import HOURS, accept_interrupts, outcomes
 
 from bench.errors import BenchError
 from bench.sweeps.executors import Task
 from bench.sweeps.slurm_cluster import Slurm
-from tests.sweeps.importable import environment, free_ports, importable, sweep_in_python
+from tests.sweeps.importable import environment, free_ports, importable, recipe, sweep_in_python
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 CONFIG = """

@@ -16,24 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import BENCH, write_toy
+from conftest import BENCH
 
 from bench.cli import main
 from bench.sweeps.executors import Task
 from bench.sweeps.local import Local
 from bench.sweeps.processes import threads_each
-from tests.sweeps.importable import environment
+from tests.sweeps.importable import environment, recipe
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def recipe(folder: Path, *grids: str, seeds: str = "[0]") -> Path:
-    """A recipe over the toy data set, with datalens as the teacher."""
-    write_toy(folder, 160)
-    head = f'[defaults]\nteacher = "datalens"\ndataset = "npz:{folder}/toy.npz"\nseeds = {seeds}\n'
-    path = folder / "toy.toml"
-    path.write_text(head + "".join(f"[[grid]]\n{grid}\n" for grid in grids), encoding="utf-8")
-    return path
 
 
 def outcomes(out: Path) -> dict[str, dict[str, Any]]:
