@@ -303,13 +303,6 @@ def test_query_cost_counts_every_teacher(teachers: int) -> None:
     assert entry.count == 1 and entry.event == GaussianDpEvent(100 / (teachers * 2))
 
 
-@pytest.mark.parametrize("sigma", [30.0, 100.0, 1000.0])
-def test_accountant_equals_the_closed_form(sigma: float) -> None:
-    ledger = replace(SUMS, batch=4).ledger(replace(PARAMETERS, sigma=sigma))
-    expected = gaussian_epsilon(math.sqrt(sum(mu_squared(ledger))))
-    assert account(ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(expected, rel=1e-6)
-
-
 @pytest.mark.parametrize("epsilon_", [1.0, 8.0])
 @pytest.mark.parametrize("solve_", ["sigma", "steps", "none"])
 def test_ensemble_has_no_claim(epsilon_: float, solve_: Any) -> None:

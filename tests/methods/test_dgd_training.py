@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from bench import nets
 from bench.distillation.votes.noisy_votes import Aggregation, VotePlan
 from bench.nets.vae import VAE
-from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context
 from methods.dgd import dgd
-from methods.dgd.dgd import Dgd, adam_with_linear_decay, sample_rows
+from methods.dgd.dgd import Dgd, adam_with_linear_decay
 from methods.dgd.working import DgdWorking
 
 
@@ -62,10 +61,6 @@ def test_generator_training_uses_the_right_modes() -> None:
     phi_g.register_forward_pre_hook(lambda module, _: modes.append(module.training))
     dgd.draw_images(phi_g, 5, rng())
     assert modes[3:] == [True]
-
-
-def test_sample_rows_covers_all_rows() -> None:
-    assert set(sample_rows(3, 200, rng()).tolist()) == {0, 1, 2}
 
 
 def test_learn_vae_uses_all_synthetic_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,10 +198,6 @@ def test_working_training_sizes() -> None:
     assert method.training(plan).steps == 310 and method.training(plan).early == 0.7
     shards = DgdWorking().shards("resnet18", "mnist")
     assert (shards.batch, shards.lr, shards.shift) == (16, 0.003, 1)
-
-
-def test_plan_has_at_most_max_queries() -> None:
-    assert DgdWorking(teachers=500).plan(Budget(60.0), "mnist").queries == 25_600
 
 
 @pytest.mark.parametrize("method", [printed(teachers="7"), learning(teachers="7")])

@@ -50,22 +50,16 @@ def test_dpsd_t_generator_is_in_the_ledger() -> None:
     assert any("NonPrivate" in type(e.event).__name__ for e in release.ledger.entries(Unit.EXAMPLE))
 
 
-def test_annotate_is_the_step_of_equation_3() -> None:
+@pytest.mark.parametrize("bound", ["normalise", "clip"])
+def test_annotate_is_the_step_of_equation_3(bound: str) -> None:
     """Without noise and with k = c: y = p_s - gamma beta g / (||g|| + h), g the gradient of Eq. 2 at the logits."""
     torch.manual_seed(1)
     ours, theirs = torch.randn(5, CLASSES), torch.randn(5, CLASSES) * 3
-    method = smoke(gamma_s="0.5")
     gradient = gradient_at_output(lambda s, t: dkd_loss(s, t, 8.0), ours, theirs)
-    by_hand = ours.softmax(1) - 0.5 * 0.01 * gradient / (gradient.norm(dim=1, keepdim=True) + 1e-4)
-    assert torch.allclose(annotate(method, ours, theirs, PARAMETERS), by_hand, atol=1e-7)
-
-
-def test_bound_clip_replaces_the_fraction() -> None:
-    torch.manual_seed(1)
-    ours, theirs = torch.randn(5, CLASSES), torch.randn(5, CLASSES) * 3
-    gradient = gradient_at_output(lambda s, t: dkd_loss(s, t, 8.0), ours, theirs)
-    by_hand = ours.softmax(1) - 0.5 * gradient * (0.01 / gradient.norm(dim=1, keepdim=True)).clamp(max=1)
-    assert torch.allclose(annotate(smoke(gamma_s="0.5", bound="clip"), ours, theirs, PARAMETERS), by_hand, atol=1e-7)
+    norm = gradient.norm(dim=1, keepdim=True)
+    scale = 0.01 / (norm + 1e-4) if bound == "normalise" else (0.01 / norm).clamp(max=1)
+    found = annotate(smoke(gamma_s="0.5", bound=bound), ours, theirs, PARAMETERS)
+    assert torch.allclose(found, ours.softmax(1) - 0.5 * scale * gradient, atol=1e-7)
 
 
 @pytest.mark.parametrize(("terms", "sign"), [("argued", -1), ("printed", 1)])

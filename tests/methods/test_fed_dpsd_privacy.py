@@ -87,13 +87,8 @@ def test_claim_is_dpsds(mode: str, source: str, variant: Variant) -> None:
 def test_theorem_1_at_the_papers_settings() -> None:
     method = FedDpsd()
     parameters = method.parameters(FREE, "toy", 10)
-    assert (method.clients, method.alpha, method.batch, parameters.sigma, parameters.iterations) == (
-        5,
-        0.5,
-        256,
-        100.0,
-        200,
-    )
+    found = (method.clients, method.alpha, method.batch, parameters.sigma, parameters.iterations)
+    assert found == (5, 0.5, 256, 100.0, 200)
     claim = method._mechanism(10).claim(replace(parameters, beta=1e-3), 1e-5)
     assert claim is not None and claim.epsilon == pytest.approx(0.0456, abs=1e-4)
 
@@ -121,27 +116,17 @@ def test_client_and_example_have_the_same_epsilon() -> None:
         assert len(costs) == 1
 
 
-def label_cost(unit: Unit) -> float:
+@pytest.mark.parametrize(("unit", "least"), [(Unit.CLIENT, 2 * (1 - 1e-2)), (Unit.QUERY, 0.0)])
+def test_label_mode_meets_an_accounted_budget(unit: Unit, least: float) -> None:
     method = fed(mode="label", clients="3")
     parameters = method.parameters(Budget(2.0, account="accounted", unit=unit), "toy", CLASSES)
-    return account(method._mechanism(CLASSES).ledger(parameters), unit, 1e-5).epsilon
-
-
-def test_label_mode_meets_an_accounted_budget_per_client() -> None:
-    assert 2 * (1 - 1e-2) <= label_cost(Unit.CLIENT) <= 2
-
-
-def test_label_mode_meets_an_accounted_budget_per_query() -> None:
-    assert label_cost(Unit.QUERY) <= 2
+    assert least <= account(method._mechanism(CLASSES).ledger(parameters), unit, 1e-5).epsilon <= 2
 
 
 def test_label_mode_solves_the_batches_per_client() -> None:
     method, budget = FedDpsd(mode="label", batch=4), Budget(20.0, account="accounted", solve="steps", unit=Unit.CLIENT)
-    assert (
-        method.parameters(budget, "toy", 10).iterations
-        == method.parameters(replace(budget, unit=Unit.EXAMPLE), "toy", 10).iterations
-        > 1
-    )
+    per_example = method.parameters(replace(budget, unit=Unit.EXAMPLE), "toy", 10).iterations
+    assert method.parameters(budget, "toy", 10).iterations == per_example > 1
 
 
 @BOTH

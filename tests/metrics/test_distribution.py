@@ -49,11 +49,6 @@ def by_eigh(x: np.ndarray, y: np.ndarray) -> float:
     return float(((x.mean(0) - y.mean(0)) ** 2).sum() + np.trace(s1) + np.trace(s2) - 2 * cross)
 
 
-def test_frechet_by_hand() -> None:
-    """Variances 2 and 8, means 1 and 2: 1 + 2 + 8 - 2 * 4."""
-    assert frechet_distance(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [4.0]])) == pytest.approx(3)
-
-
 def test_frechet_of_gaussians_has_the_closed_form() -> None:
     """With covariances that commute: |mu1 - mu2|^2 + the squared differences of the standard deviations."""
     x = with_moments(50, (1, 0, -2, 5), (1, 2, 0.1, 30), seed=1)
@@ -144,18 +139,6 @@ def test_prdc_agrees_with_a_slow_reference(whole: bool, chunk: int, k: int, monk
     found = prdc(fake, targets, real, labels, k)
     assert list(vars(found).values()) == pytest.approx(np.mean(slow, 0))
     assert len({round(value, 6) for value in vars(found).values()}) >= 3
-
-
-def test_prdc_by_hand() -> None:
-    """k = 1. Radii of 0, 1, 3, 10: 1, 1, 2, 7. Radii of 0.5, 2.5, 20, 21: 2, 2, 1, 1.
-
-    0.5 is in the balls of 0 and 1; 2.5 of 3; 20 and 21 of none. 10 is in no ball of a reconstruction and has none.
-    """
-    real, fake = torch.tensor([[0.0], [1.0], [3.0], [10.0]]), torch.tensor([[0.5], [2.5], [20.0], [21.0]])
-    one = torch.zeros(4, dtype=torch.int64)
-    assert vars(prdc(fake, one, real, one, k=1)) == pytest.approx(
-        {"precision": 2 / 4, "recall": 3 / 4, "density": 3 / 4, "coverage": 3 / 4}
-    )
 
 
 @pytest.mark.parametrize("k", [1, 5])

@@ -5,7 +5,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, binomtest
+from scipy.stats import binomtest
 from torch import Tensor
 
 from bench.metrics import retrieval
@@ -31,13 +31,8 @@ def test_power_passes_on_success_only_on_the_teacher(c: int) -> None:
 
 
 @pytest.mark.parametrize("c", [2, 3, 5, 10])
-def test_power_fails_without_success_on_the_teacher(c: int) -> None:
-    assert not power(collapsed(c), collapsed(c, into=1)).passed
-
-
-@pytest.mark.parametrize("c", [2, 3, 5, 10])
-def test_power_fails_on_success_on_a_random_network(c: int) -> None:
-    assert not power(faithful(c), faithful(c)).passed
+def test_power_fails_unless_only_the_teacher_succeeds(c: int) -> None:
+    assert not power(collapsed(c), collapsed(c, into=1)).passed and not power(faithful(c), faithful(c)).passed
 
 
 @pytest.mark.parametrize("c", [2, 3])
@@ -235,20 +230,6 @@ def test_accuracy_refuses_nan_and_other_shapes(logits: Tensor, labels: int, valu
 def test_clopper_pearson_agrees_with_scipy(successes: int, trials: int, confidence: float) -> None:
     oracle = binomtest(successes, trials).proportion_ci(confidence, "exact")
     assert clopper_pearson(successes, trials, confidence) == pytest.approx((oracle.low, oracle.high), abs=1e-9)
-
-
-def test_clopper_pearson_inverts_the_binomial_tails() -> None:
-    low, high = clopper_pearson(7, 40)
-    assert binom.sf(6, 40, low) == pytest.approx(0.025)
-    assert binom.cdf(7, 40, high) == pytest.approx(0.025)
-
-
-@pytest.mark.parametrize("share", [0.02, 0.3, 0.5])
-def test_clopper_pearson_covers_at_its_confidence(share: float) -> None:
-    trials = 30
-    bounds = np.array([clopper_pearson(k, trials, 0.9) for k in range(trials + 1)])
-    covered = (bounds[:, 0] <= share) & (share <= bounds[:, 1])
-    assert binom.pmf(np.arange(trials + 1), trials, share)[covered].sum() >= 0.9
 
 
 @pytest.mark.parametrize("arguments", [(-1, 5), (6, 5), (0, 0), (1, 5, 0.0), (1, 5, 1.0)])

@@ -187,19 +187,6 @@ def test_method_names_are_installed_methods() -> None:
     assert set(NAMES.values()) | set(matching.OWN_PAPER) <= set(registry.entries("method"))
 
 
-@pytest.mark.parametrize(
-    ("paper", "table", "words"),
-    [
-        ("dpds", "Table I", ["dpds", "dp-dfd, dpdfd, dgd, dpsd"]),
-        ("dpsd", "Table IX", ["Table IX", "Table I, Table II"]),
-    ],
-)
-def test_unknown_paper_or_table_is_refused(paper: str, table: str, words: list[str]) -> None:
-    with pytest.raises(BenchError) as caught:
-        printed_numbers.table(paper, table)
-    assert all(word in str(caught.value) for word in words)
-
-
 def test_load_refuses_other_files(tmp_path: Path) -> None:
     other = tmp_path / "reported.csv"
     with pytest.raises(BenchError, match=r"reported\.csv"):

@@ -51,23 +51,6 @@ def test_fit_learns_labels_but_not_shuffled_ones(arch: str, optimizer: str) -> N
     assert accuracy(model, images, shuffled, CPU) < 0.5
 
 
-@pytest.mark.thorough
-def test_fit_is_determined_by_seed() -> None:
-    first = vector(trained("evaluator-cnn", 3))
-    torch.rand(5)
-    assert torch.equal(first, vector(trained("evaluator-cnn", 3)))
-    assert not torch.equal(first, vector(trained("evaluator-cnn", 4)))
-
-
-def test_fit_keeps_global_generator() -> None:
-    model = build("datalens", (1, 12, 12), 3)
-    torch.manual_seed(11)
-    expected = torch.rand(3)
-    torch.manual_seed(11)
-    fit(model, *stripes(64, 0), Recipe(epochs=1, batch=32), CPU, 0)
-    assert torch.equal(torch.rand(3), expected)
-
-
 def test_fit_reports_each_step() -> None:
     ticks: list[int] = []
     recipe = Recipe(epochs=2, batch=32)
