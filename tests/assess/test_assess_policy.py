@@ -1,4 +1,4 @@
-"""Policies are read strictly; verdicts follow from numbers, what was tested, and the policy."""
+"""Policies are read strictly; verdicts follow from numbers, tests and the policy, as those of `bench run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An assessment bounds its memory, computes outputs once, and resumes with the same result after a kill."""
+"""An assessment bounds its memory, computes outputs once, resumes after a kill, and never uses damaged files."""
 
 from __future__ import annotations
 

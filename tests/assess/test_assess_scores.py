@@ -1,4 +1,4 @@
-"""Reading scores files: the three formats agree, and each kind of bad input is one line."""
+"""Scores files: the three formats agree, bad input is one line, and `bench assess` of them from command to report."""
 
 from __future__ import annotations
 

@@ -20,8 +20,6 @@ from bench.errors import BadOption, BenchError
 from bench.storage.records import Record
 from bench.storage.specs import canonical, digest
 
-Prepare = Callable[[Path], list[str]]
-
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:

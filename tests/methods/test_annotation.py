@@ -1,4 +1,4 @@
-"""Cost of annotation, against privacy.md's golden values, and its calibration."""
+"""Cost of annotation and of the sums of many teachers, against golden values, and calibration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost of the votes of DGD: number of queries, claims, budgets, and the audit game."""
+"""DGD: cost of the votes, claims, budgets, the audit game, and options."""
 
 from __future__ import annotations
 
@@ -156,9 +156,6 @@ def test_accounted_budget_is_met_without_baseline(given: dict[str, str]) -> None
 def test_audit_does_not_refute_the_ledger(method: Dgd | DgdWorking) -> None:
     found = audit(method.game(Budget(6.0), "digits", CLASSES), 100_000)
     assert found.verdict == "not refuted" and found.lower_bound > 0
-
-
-BOTH = [Dgd, DgdWorking]
 
 
 @pytest.mark.parametrize("method", [printed(), learning(prior="baseline")])

@@ -1,4 +1,4 @@
-"""The generator of DP-DFD (Eq. 2): its three terms by hand, and its training."""
+"""DP-DFD: the generator (Eq. 2), its three terms by hand and its training, and the stages of Algorithm 1."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from dp_dfd_made import learning, printed
-from loops import small_generator
 from methods_made import Spy, convert
 from torch import Tensor
 
@@ -24,21 +23,6 @@ from methods.dp_dfd.working import DpDfdWorking
 PLAYS = 60_000
 FREE = Budget(None, solve="none")
 BOTH = [DpDfd, DpDfdWorking]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("prior", ["auto", "generator"])
-def test_ledger_counts_the_teachers_queries(prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many candidates are looked at, and however many steps student and generator take."""
-    small_generator(monkeypatch)
-    toy = toy_teacher()
-    spy = Spy(toy.model)
-    release = convert(learning(student_steps="9", queries="50", choose="3", prior=prior), replace(toy, model=spy))
-    assert sum(spy.asked) == 50 and spy.with_gradient == 0
-    (entry,) = release.ledger.entries(Unit.EXAMPLE)
-    (once,) = release.ledger.entries(Unit.QUERY)
-    assert (entry.count, entry.event.num_buckets) == (50, 2) and once.count == 1 and once.event == entry.event
-    assert release.generator is None and release.solved["answers"] == 50
 
 
 def test_printed_generator_is_not_private_in_the_ledger() -> None:

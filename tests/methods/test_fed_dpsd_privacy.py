@@ -1,4 +1,4 @@
-"""Cost of the responses of a federation: ledger, claims, budgets, and the audit game."""
+"""FedDPSD: cost of the responses, claims, budgets, the audit game, and options."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The working variants that share the loop: every option changes the student, losses, and committees."""
+"""Variants that share a loop: options change the student, losses, committees, queries; steps of the printed ones."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -10,16 +11,17 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from dp_accounting import NonPrivateDpEvent
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from loops import planned, same_students, small_generator, watched_losses
-from methods_made import convert, smoke
+from methods_made import Spy, convert, smoke
 
 from bench import registry
 from bench.api import Release
 from bench.config import Variant
 from bench.distillation.transcription.likelihoods import likelihood_loss
-from bench.privacy import Budget
+from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
+from bench.testing import CLASSES, toy_teacher
 from methods.dpdfd import dpdfd
 from methods.dpsd import dpsd
 from methods.fed_dpsd import fed_dpsd
@@ -168,3 +170,32 @@ def test_infinite_budget_has_no_noise(name: str, variant: Variant, mode: str) ->
     assert release.claim is not None and math.isinf(release.claim.epsilon)
     assert release.solved.get("sigma", 0) == 0 and "answer_epsilon" not in release.solved
     assert release.solved["iterations"] == (3 if variant == "printed" else 48)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("prior", ["auto", "generator"])
+@pytest.mark.parametrize(
+    ("name", "mode", "solved", "buckets"),
+    [
+        ("dpsd", "data", {"iterations": 50, "beta": 5e-3}, None),
+        ("dpsd", "label", {"iterations": 50}, CLASSES),
+        ("dpdfd", "", {"iterations": 50, "norm_bound": 5e-3}, None),
+        ("dp-dfd", "", {"answers": 50}, 2),
+    ],
+)
+def test_ledger_counts_the_teachers_queries(
+    name: str, mode: str, solved: dict[str, float], buckets: int | None, prior: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many candidates are looked at, and however many steps student and generator take."""
+    small_generator(monkeypatch)
+    toy, given = toy_teacher(), {"queries": "50", "choose": "3", "student_steps": "9", "prior": prior}
+    spy = Spy(toy.model)
+    release = convert(smoke(name, "working", **given, **({"mode": mode} if mode else {})), replace(toy, model=spy))
+    assert sum(spy.asked) == 50 == len(torch.cat(spy.seen).unique(dim=0)), "once about every image"
+    assert spy.with_gradient == 0, "neither student nor generator may learn from the teacher itself"
+    (entry,), (once,) = (release.ledger.entries(unit) for unit in (Unit.EXAMPLE, Unit.QUERY))
+    assert (entry.count, once.count, once.event) == (50, 1, entry.event)
+    noise = GaussianDpEvent(release.solved["sigma"] / 2) if buckets is None else buckets
+    assert noise == (entry.event if buckets is None else entry.event.num_buckets)
+    assert solved.items() <= release.solved.items() and release.generator is None
+    assert release.claim is not None and 9.99 < release.claim.epsilon <= 10

@@ -1,4 +1,4 @@
-"""dlib's descriptor: its refusals, and, if the extra is installed, its descriptors of drawn images."""
+"""dlib's descriptor: refusals, and descriptors if the extra is installed; the identified person by hand."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Similarity of pairs of images, and the metrics of inversion: against slow references and torchmetrics."""
+
 from __future__ import annotations
 
 import math

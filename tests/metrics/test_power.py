@@ -1,3 +1,5 @@
+"""Power of an attack, its gain over retrieval, and intervals of proportions: by hand and by their level."""
+
 from __future__ import annotations
 
 from itertools import permutations, product

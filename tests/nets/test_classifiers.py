@@ -1,4 +1,4 @@
-"""This project's own classifiers: their contract, the papers' sizes, and the activations of DP-SGD's networks."""
+"""This project's own classifiers: contract, published sizes, activations, dropout, and wide residual networks."""
 
 from __future__ import annotations
 
@@ -172,9 +172,7 @@ def test_share_p_is_dropped_and_the_rest_scaled(p: float) -> None:
     assert torch.equal(y, gradient) and set(y.unique().tolist()) == {0.0, float(torch.tensor(1.0) / (1 - p))}
     assert abs(float((y == 0).double().mean()) - p) < 5 * math.sqrt(p * (1 - p) / n)
     dropped = (y == 0).double() - p
-    assert abs(float((dropped[1:] * dropped[:-1]).mean())) < 5 * p * (1 - p) / math.sqrt(n), (
-        "neighbours are independent"
-    )
+    assert abs(float((dropped[1:] * dropped[:-1]).mean())) < 5 * p * (1 - p) / math.sqrt(n), "independent"
 
 
 def test_masks_depend_only_on_the_seed() -> None:

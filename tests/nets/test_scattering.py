@@ -1,4 +1,4 @@
-"""Fixed features: the small scattering against a slow transform, the fine one against values of Kymatio."""
+"""Fixed features: both scatterings against a slow transform and Kymatio, and patch features by their formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classifiers by name: own networks, timm's and torchvision's, and their stems for small images."""
+"""Classifiers by name: own networks, timm's, torchvision's and a user's, and their stems for small images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bench papers compare` on constructed boards."""
+"""`bench papers compare` on constructed boards, and reasons why a number of ours is below the published one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The papers' tables and ours: every published number, its cell, and the comparison of ours with it."""
+"""The papers' tables, ours, and their section of the report: every published number, its cell and flags."""
 
 from __future__ import annotations
 

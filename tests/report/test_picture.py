@@ -1,4 +1,4 @@
-"""The picture of a board: positions of its marks, and refused inputs."""
+"""The picture of a board and the points of charts: positions of marks, chosen runs, and refused inputs."""
 
 from __future__ import annotations
 

@@ -269,6 +269,4 @@ def test_styles_differ_for_all_methods() -> None:
     look = styles(methods)
     assert len(set(look.values())) == len(methods) and {shape for _, shape in look.values()} <= set(picture.MARKERS)
     assert sweep_charts.PRINTED_COLOUR not in {colour for colour, _ in look.values()}, "grey is for published numbers"
-    assert all(one[0] != two[0] and one[1] != two[1] for one, two in pairwise(look.values())), (
-        "neighbours differ in both"
-    )
+    assert all(one[0] != two[0] and one[1] != two[1] for one, two in pairwise(look.values()))

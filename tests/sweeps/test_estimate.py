@@ -1,4 +1,4 @@
-"""The estimated time of a sweep, computed by hand from constructed records."""
+"""The estimated time of a sweep by hand from constructed records, and the results that it prints."""
 
 from __future__ import annotations
 

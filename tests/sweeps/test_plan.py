@@ -1,4 +1,4 @@
-"""A plan caches the common parts of its cells, and plans every cell as it would by itself."""
+"""Plans cache the common parts of their cells, plan each cell as it would by itself, and know variants."""
 
 from __future__ import annotations
 

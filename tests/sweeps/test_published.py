@@ -1,4 +1,4 @@
-"""`bench sweep --boards`: published runs are not repeated, and their seconds estimate the remaining time."""
+"""Published runs and audits in plans: they are not repeated, their seconds estimate the rest; audits as cells."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def test_plan_published_runs_and_audits_are_not_repeated(
     assert [cell.state for cell in cells] == ["published", "ready", "published", "ready"]
     assert [cell.record for cell in cells[::2]] == paths and not any(cell.after for cell in cells[::2])
     assert [cell.state for cell in planned(toy, new)] == ["ready"] * 4, "without boards"
-    assert [cell.state for cell in planned(toy, there, boards=boards)][::2] == ["cached"] * 2, (
-        "own records have precedence"
-    )
+    assert [cell.state for cell in planned(toy, there, boards=boards)][::2] == ["cached"] * 2, "own first"
 
     typed = ["sweep", str(toy), "--tier", "smoke", "--out", str(new), "--boards", str(boards)]
     capsys.readouterr()
@@ -108,9 +106,7 @@ def test_estimate_uses_seconds_of_published_records(toy: Path, tmp_path: Path) -
     content["provenance"]["seconds"] = {"teacher": 100.0, "release": 20.0}
     path.write_text(json.dumps(content), encoding="utf-8")
     assert planned(toy, tmp_path / "new")[1].seconds is None
-    assert planned(toy, tmp_path / "new", boards=boards)[1].seconds == 10 + 100 + 20, (
-        "with ten seconds outside of the steps"
-    )
+    assert planned(toy, tmp_path / "new", boards=boards)[1].seconds == 10 + 100 + 20, "and 10 s outside of the steps"
 
 
 def test_sweep_missing_boards_folder_exits_with_2(
@@ -175,9 +171,7 @@ def test_plan_audits_are_ready_planned_or_refused(tmp_path: Path) -> None:
     assert settings.attack is None and settings.method_options == (("queries", "48"),)
     first = cells[0].record
     assert first is not None and first.parent == tmp_path / "runs" / "audits"
-    assert cells[0].after != cells[2].after != cells[3].after, (
-        "other recipes, other scores, other seeds: other teachers"
-    )
+    assert cells[0].after != cells[2].after != cells[3].after, "recipe, score and seed change the teacher"
 
 
 def test_plan_readable_audit_is_cached(tmp_path: Path) -> None:

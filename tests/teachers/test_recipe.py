@@ -1,4 +1,4 @@
-"""Training recipes of teachers and evaluators: tiers, options, and their settings in records."""
+"""Training recipes of teachers and evaluators: tiers, options, settings in records, and changes to images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training and evaluation of a classifier, and the augmentation of its images."""
+"""Training of a classifier and of ensembles, evaluation, and the augmentation of images."""
 
 from __future__ import annotations
 
