@@ -19,10 +19,10 @@ printed, learning = partial(smoke, "dgd", "printed"), partial(smoke, "dgd", "wor
 class SpyEnsemble(Ensemble):
     """An ensemble that counts the images it votes on."""
 
-    asked = 0
+    queried = 0
 
     def votes(self, images: Tensor) -> Tensor:
-        self.asked += len(images)
+        self.queried += len(images)
         return super().votes(images)
 
 

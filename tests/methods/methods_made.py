@@ -59,7 +59,7 @@ class Spy(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.asked: list[int] = []
+        self.queried: list[int] = []
         self.seen: list[Tensor] = []
         self.with_gradient = 0
 
@@ -67,7 +67,7 @@ class Spy(nn.Module):
         if x.requires_grad:
             self.with_gradient += 1
         else:
-            self.asked.append(len(x))
+            self.queried.append(len(x))
             self.seen.append(x.clone())
         return self.model(x)
 
@@ -116,12 +116,12 @@ class Watched(Ensemble):
     """Counts the images of each client's queries, with and without gradients."""
 
     def watch(self) -> Watched:
-        self.asked: list[int] = []
+        self.queried: list[int] = []
         self.with_gradient = 0
         return self
 
     def forward(self, images: Tensor) -> Tensor:
-        self.asked.append(len(images))
+        self.queried.append(len(images))
         self.with_gradient += images.requires_grad
         return super().forward(images)
 

@@ -229,7 +229,7 @@ def test_printed_code_noise_destroys_the_code() -> None:
 def test_other_priors_do_not_query_the_baseline(prior: str) -> None:
     spy = Spy(toy_teacher().model)
     convert(learning(prior=prior), teacher(model=spy))
-    assert not spy.asked and not spy.with_gradient
+    assert not spy.queried and not spy.with_gradient
 
 
 @pytest.mark.parametrize("method", [printed(), learning(prior="baseline")])

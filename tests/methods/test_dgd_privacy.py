@@ -40,7 +40,7 @@ def test_convert_queries_as_often_as_the_ledger(
     monkeypatch.setattr(working, "GENERATOR_STEPS", 2)
     of = teacher()
     release = convert(method, of)
-    assert isinstance(of.ensemble, SpyEnsemble) and of.ensemble.asked == events[0][1]
+    assert isinstance(of.ensemble, SpyEnsemble) and of.ensemble.queried == events[0][1]
     assert [(type(e.event), e.count) for e in release.ledger.entries(Unit.EXAMPLE)] == events
 
 
@@ -90,7 +90,7 @@ def test_private_images_are_used_and_charged() -> None:
     private = (torch.randint(0, 256, (60, *SHAPE), dtype=torch.uint8), torch.zeros(60, dtype=torch.long))
     spy = Spy(toy_teacher().model)
     release = convert(method, teacher(private=private, model=spy))
-    assert not spy.asked and not spy.with_gradient and release.generator is None and release.synthetic is None
+    assert not spy.queried and not spy.with_gradient and release.generator is None and release.synthetic is None
     assert any("private images" in e.why for e in release.ledger.entries(Unit.EXAMPLE))
     assert release.claim is not None and defect(release.claim.source) == "private-images-not-charged"
     few = (private[0][:6], private[1][:6])

@@ -30,7 +30,7 @@ def test_printed_generator_is_not_private_in_the_ledger() -> None:
     spy = Spy(toy.model)
     release = convert(printed(pretrain_steps="3"), replace(toy, model=spy))
     assert spy.with_gradient == 3, "line 1 only: fine-tuning queries the student"
-    assert spy.asked == [16, 16]
+    assert spy.queried == [16, 16]
     assert any("NonPrivate" in type(e.event).__name__ for e in release.ledger.entries(Unit.EXAMPLE))
     assert release.ledger.entries(Unit.EXAMPLE)[1].count == 32
     assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)

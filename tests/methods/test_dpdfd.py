@@ -95,7 +95,7 @@ def test_teacher_is_queried_once_per_batch(terms: str) -> None:
     toy = toy_teacher()
     spy = Spy(toy.model)
     release = convert_printed(replace(toy, model=spy), generator_terms=terms, iterations="4")
-    assert spy.asked == [16] * 4 and spy.with_gradient == 0
+    assert spy.queried == [16] * 4 and spy.with_gradient == 0
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
     assert entry.count == 4
 
@@ -206,9 +206,9 @@ def test_shared_mean_is_read_with_its_own_noise() -> None:
 
 
 def test_shared_queries_are_whole_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = planned(monkeypatch)
+    plans = planned(monkeypatch)
     convert(queries="50", shared="4")
-    assert told[0][0].queries == 48
+    assert plans[0][0].queries == 48
 
 
 def test_shared_mean_noise_limit_is_per_mean() -> None:

@@ -39,7 +39,7 @@ def test_ledger_counts_the_teachers_queries(mode: str) -> None:
     toy = toy_teacher()
     spy = Spy(toy.model)
     release = convert_printed(replace(toy, model=spy), mode=mode)
-    assert spy.asked == [16, 16, 16], "three batches of 16"
+    assert spy.queried == [16, 16, 16], "three batches of 16"
     assert spy.with_gradient == 0, "the generator must not see the teacher"
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
     assert entry.count == (3 if mode == "data" else 3 * 16)
@@ -262,8 +262,8 @@ def test_label_reading_is_the_response_likelihood() -> None:
     inside = ours.topk(2, 1).indices
     assert torch.allclose(found.gather(1, inside).sort(1).values, torch.tensor([[0.25, 0.75]]), atol=1e-6)
     assert torch.allclose(found.scatter(1, inside, 0.5), torch.tensor(0.5), atol=1e-6)
-    told = (ours.topk(2, 1).indices == theirs.argmax(1, keepdim=True)).any(1)
-    kept = (found.argmax(1) == theirs.argmax(1))[told].float().mean()
+    candidate = (ours.topk(2, 1).indices == theirs.argmax(1, keepdim=True)).any(1)
+    kept = (found.argmax(1) == theirs.argmax(1))[candidate].float().mean()
     assert float(kept) == pytest.approx(0.75, abs=0.12)
 
 

@@ -135,13 +135,13 @@ def test_label_reading_multiplies_client_likelihoods(m: int) -> None:
     """3 of 4 classes are candidates, epsilon = 1: of every answer a client gives, 0.2 / 3 + 0.8 P(answer | r), P being
     e / (e + 2) for the class that was answered, 1 / (e + 2) for the other two, and 1 / 3 for the class outside."""
     n, parameters = 400, replace(PARAMETERS, answer_epsilon=1.0)
-    asked = (log(P_S).expand(n, -1), log(FIRST).expand(m, n, -1), parameters)
-    votes = m * annotate(fed("working", mode="label", reading="printed"), *asked)
+    queried = (log(P_S).expand(n, -1), log(FIRST).expand(m, n, -1), parameters)
+    votes = m * annotate(fed("working", mode="label", reading="printed"), *queried)
     assert m == 1 or len(votes.unique(dim=0)) > 3, "clients disagree"
     told, silent = 0.8 * math.e / (math.e + 2) + 0.2 / 3, 0.8 / (math.e + 2) + 0.2 / 3
     by_hand = votes * math.log(told) + (m - votes) * math.log(silent)
     by_hand[:, 3] = m * math.log(1 / 3)
-    assert torch.allclose(annotate(fed("working", mode="label"), *asked), by_hand, atol=1e-5)
+    assert torch.allclose(annotate(fed("working", mode="label"), *queried), by_hand, atol=1e-5)
 
 
 def test_label_reading_without_noise_is_not_certain() -> None:
@@ -162,5 +162,5 @@ def test_label_reading_without_noise_is_not_certain() -> None:
 def test_working_generator_does_not_query_clients(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     small_generator(monkeypatch)
     release, clients = convert_federation(variant="working", mode=mode, prior="generator", choose="3", queries="50")
-    assert sum(clients.asked) == 50 and clients.with_gradient == 0
+    assert sum(clients.queried) == 50 and clients.with_gradient == 0
     assert release.ledger.entries(Unit.EXAMPLE)[0].count == 50

@@ -34,10 +34,10 @@ def test_data_mode_ledger_by_hand(noise: str, variant: Variant) -> None:
     """Another record or client moves one of the m rows of every image, another image all m rows of one."""
     given = {"iterations": "3"} if variant == "printed" else {"queries": "48"}
     release, clients = convert_federation(FREE, variant, noise_by=noise, clients="3", **given)
-    assert sum(clients.asked) == 48 and clients.with_gradient == 0
+    assert sum(clients.queried) == 48 and clients.with_gradient == 0
     for unit in (Unit.EXAMPLE, Unit.CLIENT):
         (entry,) = release.ledger.entries(unit)
-        assert (entry.event, entry.count) == (GaussianDpEvent(50.0), sum(clients.asked))
+        assert (entry.event, entry.count) == (GaussianDpEvent(50.0), sum(clients.queried))
     (query,) = release.ledger.entries(Unit.QUERY)
     assert (query.event, query.count) == (GaussianDpEvent(100 / (2 * 3)), 1)
 
@@ -47,7 +47,7 @@ def test_data_mode_ledger_by_hand(noise: str, variant: Variant) -> None:
 def test_label_mode_ledger_by_hand(variant: Variant) -> None:
     given = {"iterations": "6"} if variant == "printed" else {"queries": "96"}
     release, clients = convert_federation(FREE, variant, mode="label", k="2", clients="3", **given)
-    assert sum(clients.asked) == 96 and clients.with_gradient == 0
+    assert sum(clients.queried) == 96 and clients.with_gradient == 0
     for unit in (Unit.EXAMPLE, Unit.CLIENT):
         (entry,) = release.ledger.entries(unit)
         assert (entry.count, entry.event.num_buckets) == (96, 2)
@@ -156,7 +156,7 @@ def test_clients_may_have_different_networks() -> None:
     release, clients = convert_federation(**given)
     bodies = [type(member.get_submodule("body")).__name__ for member in clients.members]
     assert bodies == ["ShardNet", "DgdNet", "ShardNet"]
-    assert release.student is not None and clients.asked == [16, 16, 16]
+    assert release.student is not None and clients.queried == [16, 16, 16]
 
 
 @BOTH

@@ -191,7 +191,7 @@ def test_ledger_counts_the_teachers_queries(
     toy, given = toy_teacher(), {"queries": "50", "choose": "3", "student_steps": "9", "prior": prior}
     spy = Spy(toy.model)
     release = convert(smoke(name, "working", **given, **({"mode": mode} if mode else {})), replace(toy, model=spy))
-    assert sum(spy.asked) == 50 == len(torch.cat(spy.seen).unique(dim=0)), "once about every image"
+    assert sum(spy.queried) == 50 == len(torch.cat(spy.seen).unique(dim=0)), "once about every image"
     assert spy.with_gradient == 0, "neither student nor generator may learn from the teacher itself"
     (entry,), (once,) = (release.ledger.entries(unit) for unit in (Unit.EXAMPLE, Unit.QUERY))
     assert (entry.count, once.count, once.event) == (50, 1, entry.event)

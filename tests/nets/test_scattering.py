@@ -224,8 +224,8 @@ def test_rows_depend_on_their_image_only(name: str) -> None:
     network.body.trunk[0].patches.fit(drawings((1, 12, 12)), torch.Generator())
     images = drawings((1, 12, 12), 70)
     with torch.no_grad():
-        together, alone = network.features(images), torch.cat([network.features(x[None]) for x in images[::23]])
-    assert torch.allclose(together[::23], alone, atol=2e-5)
+        together, separate = network.features(images), torch.cat([network.features(x[None]) for x in images[::23]])
+    assert torch.allclose(together[::23], separate, atol=2e-5)
     assert torch.allclose(together.norm(dim=1), torch.full((70,), math.sqrt(together.shape[1])), rtol=1e-4)
 
 

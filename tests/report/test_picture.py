@@ -74,17 +74,17 @@ def test_picture_command_draws_one_data_set(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_point_takes_seeds_of_one_row_first() -> None:
-    alone = [record(seed=seed, accuracy=0.5 + seed / 10) for seed in (0, 1, 2)]
+    single = [record(seed=seed, accuracy=0.5 + seed / 10) for seed in (0, 1, 2)]
     attacked = [record(seed=seed, accuracy=0.9, attack="gmi", success=0.5) for seed in (0, 1)]
-    (group,) = grouped([*attacked, *alone], attacks=False)
-    assert group == alone, "the mean is the board's of the row with most seeds"
-    (group,) = grouped([*attacked, *alone[:1]], attacks=False)
+    (group,) = grouped([*attacked, *single], attacks=False)
+    assert group == single, "the mean is the board's of the row with most seeds"
+    (group,) = grouped([*attacked, *single[:1]], attacks=False)
     assert group == attacked
-    (group,) = grouped([*attacked, *alone[2:]], attacks=False)
-    assert group == [*attacked, alone[2]], "what no other row has is taken from the one that has it"
-    (group,) = grouped([attacked[0], alone[0]], attacks=False)
-    assert group == alone[:1], "of as many seeds, the row without an attack"
-    assert sorted(map(len, grouped([*attacked, *alone], attacks=True))) == [2, 3]
+    (group,) = grouped([*attacked, *single[2:]], attacks=False)
+    assert group == [*attacked, single[2]], "what no other row has is taken from the one that has it"
+    (group,) = grouped([attacked[0], single[0]], attacks=False)
+    assert group == single[:1], "of as many seeds, the row without an attack"
+    assert sorted(map(len, grouped([*attacked, *single], attacks=True))) == [2, 3]
 
 
 def test_point_prefers_runs_without_float32_noise() -> None:

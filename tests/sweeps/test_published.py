@@ -157,9 +157,9 @@ def planned_audits(folder: Path, *grids: str) -> list[Cell]:
 
 def test_plan_audits_are_ready_planned_or_refused(tmp_path: Path) -> None:
     grid = 'method = ["dpsd", "not-there"]\n"method.queries" = 48\n"teacher.epochs" = 2\ncanaries = 40\noverfit = true'
-    asked = 'method = "dpsd"\ncanaries = 40\nguesses = 20\nscore = "rmia"\nseeds = [0, 1]'
+    queried = 'method = "dpsd"\ncanaries = 40\nguesses = 20\nscore = "rmia"\nseeds = [0, 1]'
     wrong = ("canaries = 999", "canaries = 40\nguesses = 4", 'attack = "gmi"', '"teacher.length" = 2', "overfit = 3")
-    cells = planned_audits(tmp_path, grid, asked, *(f'method = "rr"\nunit = "label"\n{each}' for each in wrong))
+    cells = planned_audits(tmp_path, grid, queried, *(f'method = "rr"\nunit = "label"\n{each}' for each in wrong))
     states = [cell.state for cell in cells]
     assert states == ["ready", "planned", "ready", "ready", *["refused"] * 5], [cell.reason for cell in cells]
     why = "".join(cell.reason for cell in cells[4:])
