@@ -18,8 +18,10 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from bench import nets, teachers
-from bench.bundle import export, find
+from bench.bundle import card, export, find
+from bench.bundle.files import decode
 from bench.bundle.finding import FinishedRun, ReleaseResult, StudentInput
+from bench.bundle.schema import Model, Privacy
 from bench.cli import main
 from bench.privacy import Ledger, Unit
 from bench.privacy.accountant import account
@@ -141,6 +143,14 @@ def renew(folder: Path) -> None:
 def write(path: Path, content: Any) -> None:
     """A JSON file as `bench export` writes it."""
     path.write_text(canonical(content), encoding="utf-8")
+
+
+def write_card(folder: Path, extras: list[str]) -> None:
+    """Write the card that follows from the JSON files, and a manifest that fits."""
+    privacy = decode((folder / "privacy.json").read_bytes(), "privacy.json", Privacy)
+    made = decode((folder / "model.json").read_bytes(), "model.json", Model)
+    (folder / "README.md").write_text(card.card(privacy, made, extras), encoding="utf-8")
+    renew(folder)
 
 
 def edit(file: str, change: Callable[[Any], object]) -> Change:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from bundles import Change, bundle_of, edit, png, put, read, renew, untrained_bundle, write
+from bundles import Change, bundle_of, edit, png, put, read, renew, untrained_bundle, write, write_card
 from safetensors.torch import load_file, save_file
 
-from bench.bundle import Failed, card, proof, verify
+from bench.bundle import Failed, proof, verify
 from bench.bundle.account import warnings
 from bench.bundle.files import decode
-from bench.bundle.schema import WITHHELD, AccountedEpsilon, Model, Privacy
+from bench.bundle.schema import WITHHELD, AccountedEpsilon, Privacy
 from bench.cli import main
 from bench.privacy import Relation, Unit
 
@@ -98,10 +98,7 @@ def with_card(change: Change) -> Change:
 
     def apply(folder: Path) -> None:
         change(folder)
-        privacy = decode((folder / "privacy.json").read_bytes(), "privacy.json", Privacy)
-        made = decode((folder / "model.json").read_bytes(), "model.json", Model)
-        (folder / "README.md").write_text(card.card(privacy, made, ["synthetic"]), encoding="utf-8")
-        renew(folder)
+        write_card(folder, ["synthetic"])
 
     return apply
 
