@@ -27,12 +27,10 @@ class Made:
     labels: Tensor
 
     def save(self, path: Path, **arrays: object) -> Path:
-        """A .npz file."""
         np.savez(path, images=self.images[:, 0].numpy(), labels=self.labels.numpy(), **arrays)
         return path
 
     def folder(self, path: Path) -> Path:
-        """A folder with one folder per class."""
         for number, (image, label) in enumerate(zip(self.images, self.labels.tolist(), strict=True)):
             (path / f"class{label}").mkdir(parents=True, exist_ok=True)
             Image.fromarray(image[0].numpy()).save(path / f"class{label}" / f"{path.name}{number:04}.png")

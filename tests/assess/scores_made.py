@@ -20,7 +20,6 @@ def made_logits(n: int, shift: float, seed: int, classes: int = 3) -> tuple[Floa
 
 
 def write_csv(path: Path, columns: dict[str, object]) -> Path:
-    """A CSV file with these columns."""
     rows = zip(*(list(values) for values in columns.values()), strict=True)  # type: ignore[call-overload]
     lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -28,7 +27,6 @@ def write_csv(path: Path, columns: dict[str, object]) -> Path:
 
 
 def write_logits(path: Path, n: int, shift: float, seed: int, **columns: object) -> Path:
-    """A CSV file of labels and logits."""
     logits, labels = made_logits(n, shift, seed)
     wide = {f"logit_{place}": logits[:, place] for place in range(logits.shape[1])}
     return write_csv(path, {"label": labels, **wide, **columns})

@@ -41,7 +41,6 @@ def insert(tmp_path: Path, data: Path, count: int = 200) -> Path:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """Canaries in an archive of 400 images."""
     return insert(tmp_path, images(400, 0).save(tmp_path / "data.npz"))
 
 

@@ -65,8 +65,6 @@ def peak_bytes(scores: list[str]) -> int:
 
 
 class Counting(nn.Module):
-    """A trained network that counts its images."""
-
     def __init__(self) -> None:
         super().__init__()
         self.body, self.count = trained(), 0
@@ -115,7 +113,6 @@ def start(folder: Path, report: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> None:
-    """Wait for a verdict."""
     _, said = process.communicate(timeout=300)
     assert process.returncode in (0, 1, 3), said
 

@@ -60,12 +60,10 @@ def place() -> Path:
 
 @cache
 def record_of(kind: str) -> Path:
-    """The record's directory of a finished smoke run of a kind, on digits."""
     return make(*KINDS[kind])
 
 
 def make(method: str, *options: str) -> Path:
-    """The record's directory of a smoke run with these options."""
     records = place() / "runs" / "records"
     before = set(records.glob("[!.]*"))
     fixed = ["--tier", "smoke", "--teacher", "datalens", "--seeds", str(SEED), "--device", "cpu"]
@@ -88,12 +86,10 @@ def bundle_of(kind: str) -> Path:
 
 
 def found(kind: str) -> FinishedRun:
-    """The run of a kind, ready to be exported."""
     return find(str(record_of(kind)), place() / "runs")
 
 
 def read(path: Path) -> Any:
-    """A JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -141,7 +137,6 @@ def renew(folder: Path) -> None:
 
 
 def write(path: Path, content: Any) -> None:
-    """A JSON file as `bench export` writes it."""
     path.write_text(canonical(content), encoding="utf-8")
 
 
@@ -176,7 +171,6 @@ def put(file: str, content: bytes) -> Change:
 
 
 def png(width: int, height: int, shade: int = 0) -> bytes:
-    """A grey image."""
     import io
 
     stream = io.BytesIO()

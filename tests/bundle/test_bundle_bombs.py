@@ -141,7 +141,6 @@ HUGE = {"function": "timm.create_model", "name": VIT, "arguments": {"num_classes
 
 
 def large_weights(folder: Path) -> None:
-    """Weights of 200 MiB, whose header is right."""
     import torch
 
     state = load_file(folder / "student.safetensors")
@@ -235,7 +234,6 @@ def test_verify_refuses_a_bomb_within_limits(folder: Path, bomb: str) -> None:
 
 
 def table() -> None:
-    """Print what each bomb takes."""
     print("| bomb | seconds | MiB | said |\n|---|---|---|---|")
     for name, change in {**FILES, **COMPUTATIONS}.items():
         with TemporaryDirectory() as place:

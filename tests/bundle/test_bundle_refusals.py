@@ -32,7 +32,6 @@ def runs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rr(runs: Path) -> Path:
-    """The record's directory of the run of `rr`."""
     return runs / "records" / record_of("rr").name
 
 

@@ -61,7 +61,6 @@ def weights(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
 
 
 def without_manifest(change: Change) -> Change:
-    """A change that the manifest does not know."""
 
     def apply(folder: Path) -> None:
         manifest = (folder / "MANIFEST.json").read_bytes()
@@ -72,7 +71,6 @@ def without_manifest(change: Change) -> Change:
 
 
 def in_place_of_weights(make: Callable[[Path], object]) -> Change:
-    """Something else that is called as the weights are."""
 
     def apply(folder: Path) -> None:
         (folder / "student.safetensors").rename(folder.parent / "weights")

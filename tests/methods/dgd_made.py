@@ -17,8 +17,6 @@ printed, learning = partial(smoke, "dgd", "printed"), partial(smoke, "dgd", "wor
 
 
 class SpyEnsemble(Ensemble):
-    """An ensemble that counts the images it votes on."""
-
     queried = 0
 
     def votes(self, images: Tensor) -> Tensor:

@@ -40,7 +40,6 @@ class TwoNorms(nn.Module):
 
 
 def norm_teacher() -> Teacher:
-    """A small teacher with BatchNorm."""
     torch.manual_seed(0)
     layers = nn.Conv2d(SHAPE[0], 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 14 * 14, CLASSES)
     return Teacher(nn.Sequential(*layers).eval().requires_grad_(False), "toy-norm", SHAPE, CLASSES, "toy")

@@ -23,7 +23,6 @@ def rng(seed: int = 0) -> torch.Generator:
 
 
 def smoke(name: str, variant: Variant = "printed", **given: str) -> Any:
-    """Return a method at tier smoke with these options."""
     return configure(registry.load("method", name, variant), "smoke", given, "method", variant)
 
 
@@ -106,8 +105,6 @@ class FixedMembers(nn.Module):
 
 
 class Forbidden(nn.Module):
-    """Fails when queried."""
-
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("this network must not be queried")
 
@@ -147,7 +144,6 @@ MODES = ["data", "label"]
 def convert_federation(
     budget: Budget | None = None, variant: Variant = "printed", **given: str
 ) -> tuple[Release, Watched]:
-    """Convert a federation with FedDPSD; return the release and the clients."""
     method = fed(variant, **given)
     teacher, clients = federation(method)
     return method.convert(teacher, "datalens", budget or Budget(10.0), context()), clients

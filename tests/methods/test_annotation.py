@@ -269,7 +269,6 @@ def gaussian_epsilon(mu: float) -> float:
 
 
 def mu_squared(ledger: Ledger, unit: Unit = Unit.EXAMPLE) -> list[float]:
-    """Return count / multiplier^2 of every entry."""
     found = []
     for entry in ledger.entries(unit):
         assert isinstance(entry.event, GaussianDpEvent)

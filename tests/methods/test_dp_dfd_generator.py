@@ -177,8 +177,6 @@ def test_draw_images_uses_standard_normal_vectors() -> None:
 
 
 class Same(nn.Module):
-    """Sees the same probabilities in every image."""
-
     def __init__(self, *p: float) -> None:
         super().__init__()
         self.logits = torch.tensor([p]).log()

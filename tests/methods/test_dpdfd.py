@@ -174,7 +174,6 @@ working, convert = of_method("dpdfd", "working")
 
 
 def answers(method: WorkingDpdfd, ours: Tensor, theirs: list[Tensor], parameters: AnnotationParameters) -> Tensor:
-    """Readings of a teacher's answers, or of many teachers'."""
     phi_t = FixedMembers(torch.stack(theirs)) if method.teachers else Fixed(theirs[0])
     noise = torch.Generator().manual_seed(0)
     return method._query_teacher(torch.zeros(len(ours), *SHAPE), ours, phi_t, parameters, noise)

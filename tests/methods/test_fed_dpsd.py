@@ -28,7 +28,6 @@ FIRST, SECOND = [0.3, 0.5, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]
 
 
 def annotate(method: Any, ours: Tensor, clients: Tensor, parameters: AnnotationParameters, k: int = 3) -> Tensor:
-    """Targets of the printed variant, readings of the working one."""
     noise, images = torch.Generator().manual_seed(0), torch.zeros(len(ours), *SHAPE)
     if isinstance(method, WorkingFedDpsd):
         method = replace(method, clients=len(clients))

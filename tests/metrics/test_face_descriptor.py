@@ -19,7 +19,6 @@ FAR = 0.2
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in place of that of the models."""
     names = (face_descriptor.LANDMARKS, face_descriptor.NETWORK)
     monkeypatch.setattr(face_descriptor, "_paths", lambda: (tmp_path / names[0], tmp_path / names[1]))
     return tmp_path

@@ -27,7 +27,6 @@ def some_results() -> list[Result]:
 
 
 def tables(found: list[Result], recipes: Recipes | None = None, dataset: str | None = None) -> list[TablePage]:
-    """The pages of the papers' tables with these results."""
     return [each.to_page() for each in read_tables(found, recipes or {}, dataset)]
 
 
@@ -123,7 +122,6 @@ def test_tables_of_one_data_set_leave_out_the_others() -> None:
 
 
 def dpsd_table() -> TablePage:
-    """The page of DPSD's Table I with `some_results`."""
     return next(page for page in tables(some_results()) if page.slug == "dpsd-table-i")
 
 

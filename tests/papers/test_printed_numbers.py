@@ -20,7 +20,6 @@ from bench.papers.printed_numbers import COLUMNS, NAMES, PrintedNumber, epsilons
 
 
 def row(method: str, epsilon: object = "", options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """A row of MNIST's board."""
     groups = {"teachers": "method", "epsilon": "budget", "account": "budget", "solve": "budget", "iterations": "attack"}
     given: dict[str, dict[str, Any]] = {}
     for name, value in (options or {}).items():
@@ -37,7 +36,6 @@ def row(method: str, epsilon: object = "", options: dict[str, Any] | None = None
 
 
 def result(method: str, epsilon: object = "", options: dict[str, Any] | None = None, **more: Any) -> Result:
-    """The result of such a row."""
     (found,) = results_of(row(method, epsilon, options, **more))
     return found
 

@@ -118,7 +118,6 @@ def test_bars_are_cut_at_the_frame() -> None:
 
 
 def chart_of(made: list[Point], kind: charts.Kind = "log") -> Chart:
-    """A chart of points over an axis of a kind."""
     x, y = Scale("x", [each.x for each in made], kind), Scale("y", [each.y for each in made])
     return Chart(x, y, made, styles(each.method for each in made))
 

@@ -23,7 +23,6 @@ SMOKE = "run --method dpsd --tier smoke --teacher datalens"
 
 
 def made_by(line: str, out: Path) -> Record:
-    """The record that a command line would write, without its results."""
     settings, seeds = run_command.read_run(cli.parse([*shlex.split(line), "--out", str(out)]))
     job = load_job(settings)
     spec = run_spec(job, seeds[0])

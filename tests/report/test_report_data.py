@@ -149,7 +149,6 @@ def test_nested_events_are_formatted() -> None:
 
 
 def write(folder: Path, found: Record, **files: bytes) -> None:
-    """A run's directory."""
     place = folder / "records" / found.hash
     place.mkdir(parents=True)
     for name, data in files.items():

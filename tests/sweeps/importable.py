@@ -31,7 +31,6 @@ def recipe(folder: Path, *grids: str, images: int = 160, **defaults: str) -> Pat
 
 
 def planned(path: Path, out: Path, datasets: Sequence[str] = (), **more: Any) -> list[Cell]:
-    """The cells of a recipe at tier smoke on the CPU."""
     common = ["--tier", "smoke", "--out", str(out), "--device", "cpu"]
     return plan(read(path), common, datasets, out, SettingsParser(), **more)
 
@@ -71,7 +70,6 @@ def sweep_in_python(out: Path, **options: Any) -> bench.SweepResult:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return free ports."""
     probes = [socket.socket() for _ in range(count)]
     for probe in probes:
         probe.bind(("", 0))

@@ -91,7 +91,6 @@ def head(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def child(process: int, name: str) -> int:
-    """Return the child process of that name."""
     until = time.monotonic() + 120
     listed = Path(f"/proc/{process}/task/{process}/children")
     while time.monotonic() < until:
@@ -103,7 +102,6 @@ def child(process: int, name: str) -> int:
 
 
 def ended(out: Path) -> list[str]:
-    """Return the cells that a sweep has recorded as done."""
     if not list(out.glob("sweeps/*.json")):
         return []
     return [name for name, outcome in outcomes(out).items() if outcome["state"] == "ok"]

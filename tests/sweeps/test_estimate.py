@@ -56,7 +56,6 @@ def finished(out: Path, spec: RunSpec, seconds: dict[str, float]) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """An empty store."""
     return Store(tmp_path / "new")
 
 

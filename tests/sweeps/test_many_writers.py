@@ -21,7 +21,6 @@ DIVERGING = 'method = "rr"\n"method.rate" = 1e38\nepsilon = 1'
 
 
 def sweep(folder: Path) -> subprocess.Popen[str]:
-    """A sweep with four workers, begun."""
     return subprocess.Popen(
         [*BENCH, "sweep", "toy.toml", "--tier", "smoke", "--jobs", "4"],
         cwd=folder, env=environment(OMP_NUM_THREADS="1"),

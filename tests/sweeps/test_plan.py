@@ -134,7 +134,6 @@ TWO = ("printed", "working")
 
 @pytest.fixture
 def cells(tmp_path: Path) -> list[Cell]:
-    """Three variants that exist, and one that does not."""
     if not registry.variants("method", "dgd") == registry.variants("attack", "mi-face") == TWO:
         pytest.skip("dgd or mi-face has no variants")
     grids = 'variant = ["printed", "working"]', 'attack-variant = "printed"', 'variant = "own"'

@@ -30,7 +30,6 @@ def toy(tmp_path: Path) -> Path:
 
 
 def publish(cell: Cell, boards: Path) -> Path:
-    """Return a cell's result in the form of boards."""
     assert cell.record is not None
     kind, name = cell.record.parent.name, cell.record.name
     (boards / kind).mkdir(parents=True, exist_ok=True)

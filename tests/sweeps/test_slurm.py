@@ -98,13 +98,11 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def state(folder: Path) -> str:
-    """Return the state of the node, as sinfo shows it."""
     found = subprocess.run(["sinfo", "--noheader", "--format=%t"], capture_output=True, text=True, check=False)
     return found.stdout.strip().rstrip("*~#!%$@^-")
 
 
 def daemon_logs(folder: Path) -> str:
-    """The logs of the daemons."""
     logs = [*folder.glob("*.said"), *folder.glob("*.log")]
     return "\n".join(f"{log.name}: {log.read_text(errors='replace')[-1500:]}" for log in logs)
 
@@ -167,7 +165,6 @@ def test_slurm_python_sweep_returns_runs_and_errors(
 
 
 def jobs() -> str:
-    """Return the jobs that wait or run."""
     return subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, check=True).stdout
 
 

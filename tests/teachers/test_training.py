@@ -175,7 +175,6 @@ def trained_ensemble(
 
 
 def unchanged(one: Ensemble, other: Ensemble) -> list[bool]:
-    """Whether each member has equal parameters in both ensembles."""
     return [
         all(torch.equal(a, b) for a, b in zip(x.parameters(), y.parameters(), strict=True))
         for x, y in zip(one.members, other.members, strict=True)

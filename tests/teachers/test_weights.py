@@ -29,12 +29,10 @@ def fresh(seed: int, arch: str = ARCH, classes: int = 3) -> Classifier:
 
 
 def bare(seed: int = 0, classes: int = 3) -> State:
-    """The state dict of a network without its normalisation."""
     return fresh(seed, classes=classes).body.state_dict()
 
 
 def per_channel(seed: int = 0) -> Classifier:
-    """A classifier with a mean and a std for each channel."""
     made = fresh(seed)
     made.mean, made.std = (torch.tensor(value).view(1, 3, 1, 1) for value in (MEAN, STD))
     return made
