@@ -130,19 +130,11 @@ def test_refused_option_is_named_with_its_flag() -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "printed", "working"),
-    [
-        ("dgd", Dgd, DgdWorking),
-        ("dp-dfd", DpDfd, DpDfdWorking),
-        ("dpdfd", Dpdfd, WorkingDpdfd),
-        ("dpsd", Dpsd, WorkingDpsd),
-        ("fed-dpsd", FedDpsd, WorkingFedDpsd),
-    ],
-)
-def test_both_variants_are_registered(name: str, printed: type[Any], working: type[Any]) -> None:
+@pytest.mark.parametrize("name", ["dgd", "dp-dfd", "dpdfd", "dpsd", "fed-dpsd"])
+def test_both_variants_are_registered(name: str) -> None:
     assert registry.variants("method", name) == ("printed", "working")
-    assert registry.load("method", name, "printed") is printed and registry.load("method", name) is working
+    printed, working = (registry.load("method", name, variant) for variant in ("printed", "working"))
+    assert printed in REFUSED and working in REFUSED and printed is not working is registry.load("method", name)
 
 
 @pytest.mark.parametrize(("epsilon", "beta"), [(0.5, 1e-3), (1.0, 1e-3), (1.1, 5e-3), (10.0, 5e-3)])
