@@ -108,29 +108,22 @@ def test_estimate_uses_seconds_of_published_records(toy: Path, tmp_path: Path) -
     assert planned(toy, tmp_path / "new", boards=boards)[1].seconds == 10 + 100 + 20, "and 10 s outside of the steps"
 
 
-def test_sweep_missing_boards_folder_exits_with_2(
-    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    typed = ["sweep", str(toy), "--tier", "smoke", "--out", str(tmp_path / "new")]
-    assert main([*typed, "--boards", str(tmp_path / "none")]) == 2
-    said = capsys.readouterr().err
-    assert str(tmp_path / "none") in said and said.count("\n") == 1
-    assert not (tmp_path / "new").exists()
-
-
 @pytest.mark.parametrize(
-    ("command", "steps"),
+    ("command", "said"),
     [
+        ("sweep {toy} --boards {toy.parent}/none", "{toy.parent}/none"),
         ("prepare --method no-defence --only evaluator", "teacher"),
         ("audit prepare --method no-defence --canaries 40 --only reference_teacher", "teacher, null_teacher"),
+        ("audit prepare --method no-defence --canaries 4000", "--canaries 4000"),
     ],
 )
-def test_prepare_only_unshared_step_exits_with_2(
-    command: str, steps: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_bad_input_exits_with_2(
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, said: str
 ) -> None:
-    assert main([*command.split(), "--tier", "smoke", "--out", str(tmp_path / "runs")]) == 2
+    """A missing folder of boards, steps that no runs share, and more canaries than records."""
+    assert main([*command.format(toy=toy).split(), "--tier", "smoke", "--out", str(tmp_path / "new")]) == 2
     error = capsys.readouterr().err
-    assert steps in error and error.count("\n") == 1 and not (tmp_path / "runs" / "steps").exists()
+    assert said.format(toy=toy) in error and error.count("\n") == 1 and not (tmp_path / "new" / "steps").exists()
 
 
 def test_estimate_separates_gpu_and_cpu_seconds(toy: Path, tmp_path: Path) -> None:
@@ -248,11 +241,3 @@ def test_audit_state_without_power_is_inconclusive(
     found = SimpleNamespace(verdict=verdict, lines=lines, ceiling=3.4913, powerful=teacher > 0)
     result, reason = run_sweep.audit_state(found)  # type: ignore[arg-type]
     assert result == state and reason.startswith(verdict) and all(number in reason for number in numbers)
-
-
-def test_audit_prepare_too_many_canaries_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--method", "no-defence", "--tier", "smoke", "--out", str(tmp_path), "--canaries", "4000"]
-    assert main(["audit", "prepare", *given]) == 2
-    said = capsys.readouterr().err
-    assert "--canaries 4000" in said and said.count("\n") == 1
-    assert not (tmp_path / "steps").exists()
