@@ -109,21 +109,25 @@ def test_estimate_uses_seconds_of_published_records(toy: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "said", "unmade"),
     [
-        ("sweep {toy} --boards {toy.parent}/none", "{toy.parent}/none"),
-        ("prepare --method no-defence --only evaluator", "teacher"),
-        ("audit prepare --method no-defence --canaries 40 --only reference_teacher", "teacher, null_teacher"),
-        ("audit prepare --method no-defence --canaries 4000", "--canaries 4000"),
+        ("sweep {toy} --boards {toy.parent}/none", "{toy.parent}/none", "new"),
+        ("prepare --method no-defence --only evaluator", "teacher", "new/steps"),
+        (
+            "audit prepare --method no-defence --canaries 40 --only reference_teacher",
+            "teacher, null_teacher",
+            "new/steps",
+        ),
+        ("audit prepare --method no-defence --canaries 4000", "--canaries 4000", "new/steps"),
     ],
 )
 def test_bad_input_exits_with_2(
-    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, said: str
+    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, said: str, unmade: str
 ) -> None:
     """A missing folder of boards, steps that no runs share, and more canaries than records."""
     assert main([*command.format(toy=toy).split(), "--tier", "smoke", "--out", str(tmp_path / "new")]) == 2
     error = capsys.readouterr().err
-    assert said.format(toy=toy) in error and error.count("\n") == 1 and not (tmp_path / "new" / "steps").exists()
+    assert said.format(toy=toy) in error and error.count("\n") == 1 and not (tmp_path / unmade).exists()
 
 
 def test_estimate_separates_gpu_and_cpu_seconds(toy: Path, tmp_path: Path) -> None:
