@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models_made import images, trained
-from scores_made import made_logits, write_csv, write_logits
+from assess_made import images, made_logits, trained, write_csv, write_logits
 
 import bench
 from bench.assess.assembly import Material, Options, exposed_lines, exposed_lines_by_class

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from models_made import CLASSES, SHAPE, images, trained
+from assess_made import CLASSES, SHAPE, images, trained
 from torch import Tensor
 
 import bench

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from models_made import CLASSES, images, trained
+from assess_made import CLASSES, images, trained
 from safetensors.torch import save_file
 from torch import Tensor, nn
 

@@ -11,7 +11,7 @@ from subprocess import run
 
 import numpy as np
 import pytest
-from scores_made import made_logits, write_csv, write_logits
+from assess_made import made_logits, write_csv, write_logits
 
 import bench
 from bench.assess.blind import Facts, compare
