@@ -314,11 +314,6 @@ def test_shards_follow_the_options(variant: Variant) -> None:
     assert found == Shards(7, ("a", "b"), "dirichlet-balanced", 0.2, 9, 128, 2e-3)
 
 
-def test_paper_defaults_of_the_federation() -> None:
-    found = FedDpsd().shards("resnet34", "mnist")
-    assert (found.count, found.partition, found.alpha) == (5, "dirichlet-balanced", 0.5)
-
-
 @pytest.mark.thorough
 @BOTH
 @pytest.mark.parametrize(("mode", "noise"), [("data", "server"), ("data", "client"), ("label", "server")])
