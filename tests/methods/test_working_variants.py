@@ -21,7 +21,7 @@ from bench.config import Variant
 from bench.distillation.transcription.likelihoods import likelihood_loss
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
-from bench.testing import CLASSES, toy_teacher
+from bench.testing import CLASSES, SHAPE, toy_teacher
 from methods.dpdfd import dpdfd
 from methods.dpsd import dpsd
 from methods.fed_dpsd import fed_dpsd
@@ -198,4 +198,5 @@ def test_ledger_counts_the_teachers_queries(
     noise = GaussianDpEvent(release.solved["sigma"] / 2) if buckets is None else buckets
     assert noise == (entry.event if buckets is None else entry.event.num_buckets)
     assert solved.items() <= release.solved.items() and release.generator is None
+    assert release.synthetic is not None and release.synthetic.shape in ((16, *SHAPE), (17, *SHAPE)), "of three rounds"
     assert release.claim is not None and 9.99 < release.claim.epsilon <= 10

@@ -257,3 +257,18 @@ def test_constant_filter_is_zero_and_has_a_finite_gradient() -> None:
 def test_small_images_are_refused() -> None:
     with pytest.raises(BenchError, match=r"wrn-16-4.*7x7"):
         nets.build("wrn-16-4", (1, 7, 7), 4)
+
+
+def test_record_does_not_depend_on_the_batch() -> None:
+    torch.manual_seed(0)
+    network, images = nets.build("wrn-10-1", (1, 16, 16), 4).double(), torch.rand(5, 1, 16, 16, dtype=torch.float64)
+    together = network(images)
+    images[1:] = 0.1
+    torch.testing.assert_close(network(images)[0], together[0], rtol=0, atol=1e-12)
+
+
+def test_only_tempered_sigmoids_bound_the_features() -> None:
+    images = 100 * torch.randn(5, 1, 16, 16)
+    torch.manual_seed(0)
+    bounded, unbounded = (net((1, 16, 16), 4).features(images).detach().abs().max() for net in (TanhCnn, ReluCnn))
+    assert bounded <= 1 < unbounded
