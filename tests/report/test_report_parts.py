@@ -65,8 +65,8 @@ def test_rankings_use_accounted_epsilon_per_unit() -> None:
     for found, (_, _, epsilon) in zip(records, made, strict=True):
         found.spec["release"]["options"] = {"n": epsilon}
     lines = releases.lines(built(*records))
-    told = {name: [(one.accuracy, one.rank, one.of) for one in method_pages.rankings(name, lines)] for name in "abcd"}
-    assert told == {"a": [(0.9, 1, 2)], "b": [(0.8, 2, 2)], "c": [], "d": []}
+    placed = {name: [(one.accuracy, one.rank, one.of) for one in method_pages.rankings(name, lines)] for name in "abcd"}
+    assert placed == {"a": [(0.9, 1, 2)], "b": [(0.8, 2, 2)], "c": [], "d": []}
     for without in (
         {"flags": ["refuted"]},
         {"flags": ["float32-noise"]},
@@ -195,9 +195,9 @@ def test_command_has_placeholders_for_unknown_paths(tmp_path: Path) -> None:
     assert "npz:PATH/toy.npz" in line and "--teacher-weights FILE" in line
     filled = line.removeprefix("bench ").replace("PATH", str(tmp_path)).replace("FILE", str(weights))
     assert made_by(filled, tmp_path).hash == wanted.hash
-    told = " ".join(notes(wanted))
-    assert wanted.spec["release"]["teacher"]["weights"] in told
-    assert wanted.spec["release"]["teacher"]["data"]["fingerprint"] in told
+    shown = " ".join(notes(wanted))
+    assert wanted.spec["release"]["teacher"]["weights"] in shown
+    assert wanted.spec["release"]["teacher"]["data"]["fingerprint"] in shown
 
 
 def test_command_writes_all_options_of_missing_plugin() -> None:

@@ -92,8 +92,8 @@ def test_dry_run_states_a_shared_reason_once(tmp_path: Path, sweep: Sweep) -> No
     status, out, _ = sweep("--data-root", "nowhere", "--dry-run")
     lines = out.splitlines()
     assert status == 0 and sum("(1)" in line for line in lines) == 7, "six cells and the reason"
-    (told,) = [line for line in lines if line.startswith("(1) ")]
-    assert "nowhere" in told and not any("(2)" in line for line in lines)
+    (reason,) = [line for line in lines if line.startswith("(1) ")]
+    assert "nowhere" in reason and not any("(2)" in line for line in lines)
     assert any("'no-such'" in line for line in lines)
 
 
