@@ -203,7 +203,10 @@ def test_record_changes_only_its_member(how: How) -> None:
     other_images[60], other_labels[60] = 255 - images[60], (labels[60] + 1) % CLASSES
     before = trained_ensemble(images, labels, PARTS, how)
     shorter = [PARTS[0], PARTS[1][:-7], PARTS[2]]
-    for other in (trained_ensemble(other_images, other_labels, PARTS, how), trained(images, labels, shorter, how)):
+    for other in (
+        trained_ensemble(other_images, other_labels, PARTS, how),
+        trained_ensemble(images, labels, shorter, how),
+    ):
         assert unchanged(before, other) == [True, False, True]
 
 
