@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from models_made import CLASSES, SHAPE, images, trained
+from assess_made import CLASSES, SHAPE, images, trained
 from torch import nn
 
 import bench
@@ -277,17 +277,6 @@ def test_command_on_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main([*words, "--members", paths[0]]) == 2
     assert main([*words, "--members", paths[0], "--nonmembers", paths[1], "--attacks", "losss"]) == 2
     assert main([*words, "--members", paths[0], "--nonmembers", paths[1], "--normalise", "1,0"]) == 2
-
-
-def test_exposed_members_of_a_sample_have_their_own_numbers() -> None:
-    from bench.assess.assembly import Material, Options, exposed_lines
-    from bench.assess.numbers import Scored
-    from bench.assess.policy import read_policy
-
-    rows = (np.array([7, 30, 90]), np.arange(3))
-    scored = Scored("label-only", "", "", np.array([0.0, 9.0, 1.0]), np.array([0.0, 0.5, 1.0]), "", rows)
-    lines = exposed_lines(Material("model", [scored]), Options(read_policy("research")))
-    assert [line.split(",")[1] for line in lines[1:]] == ["30", "90", "7"]
 
 
 @pytest.mark.thorough

@@ -1,15 +1,23 @@
-"""Policies are read strictly; verdicts follow from numbers, what was tested, and the policy."""
+"""Policies are read strictly; verdicts follow from numbers, tests and the policy, as those of `bench run`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from bench.assess.claim import Stated, check_claim
+from bench.assess.numbers import Scored
 from bench.assess.policy import Policy, read_policy, shipped
 from bench.assess.schema import AttackResult, Claim, Interval, Inversion, ModelFreeBaseline, Rate
-from bench.assess.verdict import Evidence, decide, gate_inversion
+from bench.assess.verdict import DECISIONS, Evidence, decide, gate_inversion
+from bench.core import verdict as core
+from bench.core.records import RunRecord
 from bench.errors import BenchError
 
 RESEARCH = read_policy("research")
@@ -72,7 +80,12 @@ def test_requirements_of_a_policy() -> None:
     assert decide(replace(EVIDENCE, claim=REFUTED), lenient).decision == "release"
 
 
-def inversion(gain: tuple[float, float], control: tuple[float, float], beats_chance: bool = True) -> Inversion:
+Pair = tuple[float, float]
+
+
+def inversion(
+    gain: Pair, control: Pair, beats_chance: bool, p: float | None = None, control_p: float | None = None
+) -> Inversion:
     return Inversion(
         **{
             "attack": "pca-mi",
@@ -84,9 +97,9 @@ def inversion(gain: tuple[float, float], control: tuple[float, float], beats_cha
         },
         **dict.fromkeys(("shown", "baseline_shown", "control_shown", "control_baseline_shown"), 0.5),
         gain=Interval(value=sum(gain) / 2, low=gain[0], high=gain[1]),
-        p=None,
+        p=p,
         control_gain=Interval(value=sum(control) / 2, low=control[0], high=control[1]),
-        control_p=None,
+        control_p=control_p,
         evaluator=Interval(value=0.9, low=0.8, high=1.0),
         beats_chance=beats_chance,
         reason="" if beats_chance else "weak",
@@ -109,7 +122,7 @@ STRONG, FEEBLE = (0.3, 0.5), (0.15, 0.5)
     ],
 )
 def test_limit_on_class_inversion(
-    gain: tuple[float, float], control: tuple[float, float], beats_chance: bool, decision: str, if_required: str
+    gain: Pair, control: Pair, beats_chance: bool, decision: str, if_required: str
 ) -> None:
     found = replace(EVIDENCE, inversion=gate_inversion(inversion(gain, control, beats_chance), RESEARCH))
     assert decide(found, RESEARCH).decision == decision
@@ -158,3 +171,59 @@ def test_a_users_policy_and_a_missing_one(tmp_path: Path) -> None:
     assert read_policy(path) == Policy(name="a", auc_max=0.6, tpr_at_fpr_1pct_max=0.05, require=())
     with pytest.raises(BenchError, match=r"no policy 'none\.toml'; give health or research"):
         read_policy("none.toml")
+
+
+# The same verdict as that of a run
+
+ZERO_TOLERANCE = Policy(name="as a run", auc_max=0.5, tpr_at_fpr_1pct_max=1, inversion_gain_max=0, require=("power",))
+WEAKNESS = "The attack does not beat chance on the undefended teacher."
+
+
+def run_finding(metrics: dict[str, float | None], power: bool) -> core.Finding:
+    spec: Any = SimpleNamespace(attack=SimpleNamespace())
+    status, reason = ("ok", "") if power else ("inconclusive", WEAKNESS)
+    return core.decide(RunRecord.model_construct(status=status, reason=reason, metrics=metrics, spec=spec)).finding
+
+
+@pytest.mark.parametrize(
+    ("limits", "power", "differs"), list(product([(0.51, 0.6), (0.4, 0.5), (0.5, 0.5)], [True, False], [True, False]))
+)
+def test_membership_verdict_is_that_of_a_run(limits: Pair, power: bool, differs: bool) -> None:
+    low, high = limits
+    metrics = {"auc": (low + high) / 2, "auc.lo": low, "random_auc.lo": 0.6 if differs else 0.4}
+    attacked = attack((sum(limits) / 2, low, high), (0.01, 0.0, 0.03), power)
+    blind = SILENT.model_copy(update={"differs": differs})
+    decision = decide(replace(EVIDENCE, attacks=(attacked,), blind=blind), ZERO_TOLERANCE).decision
+    assert decision == DECISIONS[run_finding(metrics, power)]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("gain", "p", "control", "control_p", "beats_chance"),
+    list(
+        product(
+            [(0.1, 0.3), (-0.3, 0.0)], [None, 0.01, 0.05, 0.2], [(0.1, 0.3), (-0.3, 0.0)], [None, 0.05], [True, False]
+        )
+    ),
+)
+def test_inversion_verdict_is_that_of_a_run(
+    gain: Pair, p: float | None, control: Pair, control_p: float | None, beats_chance: bool
+) -> None:
+    metrics = {"attack_accuracy": 0.5, "above_floor.lo": gain[0], "teacher_above_floor.lo": control[0]}
+    tests = {"floor_p": p, "teacher_floor_p": control_p}
+    finding = run_finding(metrics | tests, beats_chance)
+    gated = gate_inversion(inversion(gain, control, beats_chance, p, control_p), ZERO_TOLERANCE)
+    required = ZERO_TOLERANCE.model_copy(update={"require": ("class-inversion",)})
+    attacked = attack((0.45, 0.4, 0.5), (0.01, 0.0, 0.03), True)
+    decision = decide(replace(EVIDENCE, attacks=(attacked,), inversion=gated), required).decision
+    if finding == "no-leak-found" and gain[1] > 0:
+        assert decision == "cannot tell", "a policy also limits the upper confidence limit"
+    else:
+        assert decision == DECISIONS[finding]  # type: ignore[index]
+
+
+def test_the_level_of_a_refuted_claim_is_that_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    scored = Scored("loss", "", "", np.arange(50.0), np.arange(50.0))
+    for p in (0.01, core.SIGNIFICANCE, 0.051):
+        monkeypatch.setattr("bench.assess.claim.p_value", lambda *_, p=p: p)
+        finding = check_claim(Stated(1.0, 0.0, "example"), "record", [scored]).finding
+        assert (finding == "refuted") == core.is_significant(p)

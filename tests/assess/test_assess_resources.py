@@ -1,25 +1,33 @@
-"""An assessment bounds its memory, computes outputs once, and resumes with the same result after a kill."""
+"""An assessment bounds its memory, computes outputs once, resumes after a kill, and never uses damaged files."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from models_made import CLASSES, images, trained
+from assess_made import CLASSES, images, trained
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import bench
+from bench.assess.attacks import finished
 from bench.assess.records import ReadAs, read_records
 from bench.assess.remembered import Remembered, number_records
 from bench.assess.schema import Assessment
+from bench.assess.training import Trainer
+from bench.cli import main
 from bench.data import to_float
+from bench.nets import Classifier
+from bench.storage.store import Store
 from bench.teachers.weights import save
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -58,8 +66,6 @@ def peak_bytes(scores: list[str]) -> int:
 
 
 class Counting(nn.Module):
-    """A trained network that counts its images."""
-
     def __init__(self) -> None:
         super().__init__()
         self.body, self.count = trained(), 0
@@ -108,7 +114,6 @@ def start(folder: Path, report: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> None:
-    """Wait for a verdict."""
     _, said = process.communicate(timeout=300)
     assert process.returncode in (0, 1, 3), said
 
@@ -134,3 +139,93 @@ def test_killed_assessment_resumes_with_same_result(tmp_path: Path, finished: st
         for report in ("killed", "whole")
     )
     assert resumed.attacks == whole.attacks and resumed.verdict == whole.verdict
+
+
+SCORES = torch.tensor([0.5, 1.5, 2.5], dtype=torch.float64)
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-8])
+
+
+def fill_with_garbage(file: Path) -> None:
+    file.write_bytes(b"\x93NUMPY garbage")
+
+
+def change_size(file: Path) -> None:
+    save_file({"scores": SCORES[:2].clone()}, file)
+
+
+def replace_by_foreign_scores(file: Path) -> None:
+    save_file({"scores": SCORES + 1}, file)
+
+
+def replace_by_foreign_step(file: Path) -> None:
+    other = next(each for each in file.parent.parent.iterdir() if each.is_dir() and each != file.parent)
+    shutil.rmtree(file.parent)
+    shutil.copytree(other, file.parent)
+
+
+def test_invalid_folder_of_a_report_is_named_as_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "model.safetensors", trained())
+    sets = [str(images(60, seed).save(tmp_path / f"{seed}.npz")) for seed in (0, 5)]
+    work = tmp_path / "report" / "work"
+    work.mkdir(parents=True)
+    (work / "steps").write_text("")
+    words = ["assess", "--model", str(tmp_path / "model.safetensors"), "--network", "dense-cnn", "--report"]
+    assert main([*words, str(tmp_path / "report"), "--members", sets[0], "--nonmembers", sets[1]]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"bench: error: --report {work}") and "--out" not in error
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+@pytest.mark.parametrize(
+    "damage", [truncate, fill_with_garbage, change_size, replace_by_foreign_scores, replace_by_foreign_step, remove]
+)
+def test_damaged_scores_are_computed_again(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    made: list[int] = []
+    said: list[str] = []
+    network = nn.Linear(2, 2)
+
+    def scores(seed: int) -> Tensor:
+        def make() -> dict[str, Tensor]:
+            made.append(seed)
+            return {"scores": SCORES + 10 * seed}
+
+        work = Store(tmp_path, notify=said.append)
+        return finished(work, "label-only", [seed], [network], [SCORES], make)["scores"]
+
+    scores(0)
+    others = set(tmp_path.rglob("*.safetensors"))
+    scores(1)
+    assert (scores(1) == SCORES + 10).all() and made == [0, 1] and not said
+    (file,) = set(tmp_path.rglob("*.safetensors")) - others
+    damage(file)
+    assert (scores(1) == SCORES + 10).all() and made == [0, 1, 1]
+    assert len(said) == 1 and "damaged" in said[0] and "\n" not in said[0]
+
+
+def test_damaged_weights_are_trained_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    trainings = []
+
+    def train(model: Classifier) -> None:
+        trainings.append(1)
+        with torch.no_grad():
+            next(model.parameters()).fill_(0.25)
+
+    def control() -> Classifier:
+        trainer = Trainer((1, 8, 8), 3, work=Store(tmp_path, notify=said.append))
+        images, labels = torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.arange(4) % 3
+        return trainer._once("control", images, labels, {}, train)
+
+    first = control()
+    file = next(tmp_path.rglob("*.safetensors"))
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    second = control()
+    assert len(trainings) == 2 and len(said) == 1
+    assert all((ours == theirs).all() for ours, theirs in zip(first.parameters(), second.parameters(), strict=True))

@@ -1,8 +1,11 @@
-"""Reading scores files: the three formats agree, and each kind of bad input is one line."""
+"""Scores files: the three formats agree, bad input is one line, and `bench assess` of them from command to report."""
 
 from __future__ import annotations
 
 import io
+import json
+import re
+import subprocess
 import sys
 import tracemalloc
 import zipfile
@@ -11,10 +14,14 @@ from subprocess import run
 
 import numpy as np
 import pytest
-from scores_made import made_logits, write_csv, write_logits
+from assess_made import made_logits, write_csv, write_logits
 
+import bench
 from bench.assess import columns
+from bench.assess.blind import Facts, compare
+from bench.assess.schema import Assessment
 from bench.assess.scores import read_pair, read_scores
+from bench.cli import main
 from bench.errors import BenchError
 
 
@@ -155,3 +162,172 @@ def test_blocks_are_joined_and_torch_is_not_imported(tmp_path: Path) -> None:
     code += "side = read(Path(sys.argv[1])); assert len(side) == 45_000 and side.confidence[-1] == -44_999; "
     code += "assert 'torch' not in sys.modules"
     run([sys.executable, "-c", code, str(tmp_path / "m.csv")], check=True)
+
+
+LENIENT = '[policy]\nname = "no <b>power"\nauc_max = 0.6\ntpr_at_fpr_1pct_max = 0.05\nrequire = []\n'
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("scores")
+    made = {
+        name: write_logits(folder / f"{name}.csv", 900, shift, seed)
+        for seed, (name, shift) in enumerate([("same", 0.0), ("others", 0.0), ("leaks", 1.5)])
+    }
+    (folder / "policy.toml").write_text(LENIENT)
+    return made | {"policy": folder / "policy.toml"}
+
+
+def test_exit_status_is_the_verdict(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    def status(members: str, policy: str) -> int:
+        return main(["assess", "--scores", str(files[members]), str(files["others"]), "--policy", policy])
+
+    assert status("same", str(files["policy"])) == 0
+    assert status("leaks", str(files["policy"])) == 1
+    assert status("same", "research") == 3
+    assert status("same", "none.toml") == 2
+    out = capsys.readouterr()
+    assert "release" in out.out and "do not release" in out.out and "cannot tell" in out.out
+    assert "one attack can show at most" in out.err, "limits are printed before anything runs"
+    assert out.err.index("accuracy:") < out.err.index("baseline without the model")
+
+
+def test_unwritable_report_is_named_before_anything_runs(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    report = tmp_path / "file" / "report"
+    assert main(["assess", "--scores", str(files["same"]), str(files["others"]), "--report", str(report)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"--report {report}" in error and "--out" not in error
+
+
+def test_report_holds_the_assessment(files: dict[str, Path], tmp_path: Path) -> None:
+    claim = "epsilon=0.3 delta=1e-5 unit=example"
+    found = bench.assess(
+        scores=(files["leaks"], files["others"]),
+        policy=files["policy"],
+        claim=claim,
+        report=tmp_path / "r",
+        command="c",
+    )
+    assert found.claim is not None and found.claim.finding == "refuted" and (found.claim.p or 1) < 0.05
+    read = Assessment.model_validate_json((tmp_path / "r" / "assessment.json").read_text())
+    assert read == found and read.status == 1
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert page.index("do not release") < page.index("was tested") < page.index("<svg") < page.index("SP 800-226")
+    assert "no &lt;b&gt;power" in page and "<b>power" not in page, "names of a user are text"
+    assert not re.search(r"<script|(src|href)=[\"']?https?:", page), "one file that loads nothing"
+    names = re.findall(r'role="region" tabindex="0" aria-label="([^"]+)"', page)
+    assert len(names) == page.count("<table>") == len(set(names)), "a keyboard can scroll each table, and finds it"
+    assert 'name="viewport"' in page and "<th>" not in page
+    assert (tmp_path / "r" / "report.pdf").read_bytes().startswith(b"%PDF")
+    exposed = (tmp_path / "r" / "exposed.csv").read_text().splitlines()
+    assert len(exposed) == 21
+    members = np.loadtxt(files["leaks"], delimiter=",", skiprows=1)
+    z = members[:, 1:]
+    confidence = z[np.arange(900), members[:, 0].astype(int)] - np.median(z, 1)
+    assert int(exposed[1].split(",")[1]) in np.argsort(-confidence)[:10]
+    assert "exposed" not in json.loads((tmp_path / "r" / "assessment.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("claim", "finding"),
+    [
+        ("epsilon=8 delta=1e-5 unit=example", "not refuted"),
+        ("epsilon=0.1 delta=1e-5 unit=example", "refuted"),
+        ("epsilon=0.1 delta=1e-5 unit=group", "not comparable"),
+    ],
+)
+def test_claims(files: dict[str, Path], claim: str, finding: str) -> None:
+    found = bench.assess(scores=(files["leaks"], files["others"]), claim=claim)
+    assert found.claim is not None and found.claim.finding == finding
+
+
+@pytest.mark.parametrize(
+    "claim", ["epsilon=3", "epsilon=x delta=0 unit=example", "epsilon=3 delta=2 unit=example", "3"]
+)
+def test_bad_claims_are_refused(files: dict[str, Path], claim: str) -> None:
+    with pytest.raises(BenchError, match=r"expected \"epsilon=3 delta=1e-5 unit=example\""):
+        bench.assess(scores=(files["same"], files["others"]), claim=claim)
+
+
+def test_wrong_class_order_is_refused(files: dict[str, Path], tmp_path: Path) -> None:
+    table = np.loadtxt(files["same"], delimiter=",", skiprows=1)
+    table[:, 0] = np.random.default_rng(9).integers(0, 3, len(table))
+    columns = dict(zip(["label", "logit_0", "logit_1", "logit_2"], table.T, strict=True))
+    with pytest.raises(BenchError, match="chance level"):
+        bench.assess(scores=(write_csv(tmp_path / "m.csv", columns), files["others"]))
+
+
+def test_python_interface_prints_nothing(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    bench.assess(scores=(files["same"], files["others"]))
+    assert capsys.readouterr() == ("", "")
+    for options in ({"seed": -1}, {"delta": 1.0}, {"combine": "median"}):
+        with pytest.raises(BenchError, match=r"--(seed|delta|combine)"):
+            bench.assess(scores=(files["same"], files["others"]), **options)
+    with pytest.raises(BenchError, match="nothing to assess"):
+        bench.assess()
+
+
+def test_features_that_differ_give_cannot_tell(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    members = write_logits(tmp_path / "m.csv", 300, 2, 0, feature_year=rng.normal(1, 1, 300))
+    others = write_logits(tmp_path / "o.csv", 300, 0, 1, feature_year=rng.normal(0, 1, 300))
+    found = bench.assess(scores=(members, others))
+    assert found.verdict.decision == "cannot tell" and "year (larger in members)" in found.verdict.reasons[0]
+
+
+def test_copies_of_members_are_left_out(tmp_path: Path) -> None:
+    write_logits(tmp_path / "m.csv", 300, 0, 0)
+    lines = write_logits(tmp_path / "o.csv", 300, 0, 1).read_text().splitlines()
+    copied = (tmp_path / "m.csv").read_text().splitlines()[1:41]
+    (tmp_path / "o.csv").write_text("\n".join([*lines, *copied]) + "\n")
+    found = bench.assess(scores=(tmp_path / "m.csv", tmp_path / "o.csv"))
+    assert found.copies is not None and found.copies.removed == 40 and found.others == 300
+
+
+def test_groups_are_the_units(tmp_path: Path) -> None:
+    members = write_logits(tmp_path / "m.csv", 600, 0, 0, group=[f"p{row // 10}" for row in range(600)])
+    others = write_logits(tmp_path / "o.csv", 600, 0, 1, group=[f"q{row // 10}" for row in range(600)])
+    found = bench.assess(scores=(members, others), policy="health", report=tmp_path / "r")
+    assert found.unit == "group" and found.members == 60 and "groups resampled" in found.attacks[0].note
+    assert (tmp_path / "r" / "exposed.csv").read_text().splitlines()[1].split(",")[1].startswith("p")
+
+
+def facts(shift: float, seed: int, n: int = 200) -> Facts:
+    rng = np.random.default_rng(seed)
+    return Facts(("a", "b"), np.column_stack([rng.normal(shift, 1, n), rng.normal(0, 1, n)]), rng.integers(0, 3, n))
+
+
+@pytest.mark.thorough
+def test_baseline_without_the_model_is_silent_on_equal_sets() -> None:
+    """At a level of 1 %, more than 1 of 8 equal pairs differ with a probability of 0.3 %."""
+    found = [compare(facts(0, 2 * seed), facts(0, 2 * seed + 1), seed) for seed in range(8)]
+    assert sum(each is not None and each.differs for each in found) <= 1
+
+
+def test_baseline_without_the_model_finds_shift_and_class_mix() -> None:
+    found = compare(facts(0.8, 0), facts(0, 1), 0)
+    assert found is not None and found.differs and found.clues[0] == "a (larger in members)"
+    few = Facts(("a", "b"), facts(0, 3).values, np.zeros(200, np.int64))
+    mix = compare(few, facts(0, 4), 0)
+    assert mix is not None and mix.differs and mix.clues[0] == "class 0 (larger in members)"
+
+
+def test_baseline_keeps_groups_together() -> None:
+    """Each group has its own value: only a classifier that saw the group's other records could tell it."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(20), 10)
+    sides = [
+        Facts(("a",), np.repeat(rng.normal(size=20), 10)[:, None], None, np.char.add(name, groups.astype(str)))
+        for name in "mo"
+    ]
+    found = compare(*sides, seed=0)
+    assert found is not None and not found.differs
+
+
+@pytest.mark.thorough
+def test_scores_are_assessed_without_torch(files: dict[str, Path]) -> None:
+    code = f"import bench, sys; bench.assess(scores=({str(files['same'])!r}, {str(files['others'])!r})); "
+    subprocess.run([sys.executable, "-c", code + "assert 'torch' not in sys.modules"], check=True, capture_output=True)

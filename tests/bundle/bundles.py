@@ -18,8 +18,10 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from bench import nets, teachers
-from bench.bundle import export, find
+from bench.bundle import card, export, find
+from bench.bundle.files import decode
 from bench.bundle.finding import FinishedRun, ReleaseResult, StudentInput
+from bench.bundle.schema import Model, Privacy
 from bench.cli import main
 from bench.privacy import Ledger, Unit
 from bench.privacy.accountant import account
@@ -58,12 +60,10 @@ def place() -> Path:
 
 @cache
 def record_of(kind: str) -> Path:
-    """The record's directory of a finished smoke run of a kind, on digits."""
     return make(*KINDS[kind])
 
 
 def make(method: str, *options: str) -> Path:
-    """The record's directory of a smoke run with these options."""
     records = place() / "runs" / "records"
     before = set(records.glob("[!.]*"))
     fixed = ["--tier", "smoke", "--teacher", "datalens", "--seeds", str(SEED), "--device", "cpu"]
@@ -86,12 +86,10 @@ def bundle_of(kind: str) -> Path:
 
 
 def found(kind: str) -> FinishedRun:
-    """The run of a kind, ready to be exported."""
     return find(str(record_of(kind)), place() / "runs")
 
 
 def read(path: Path) -> Any:
-    """A JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -139,8 +137,15 @@ def renew(folder: Path) -> None:
 
 
 def write(path: Path, content: Any) -> None:
-    """A JSON file as `bench export` writes it."""
     path.write_text(canonical(content), encoding="utf-8")
+
+
+def write_card(folder: Path, extras: list[str]) -> None:
+    """Write the card that follows from the JSON files, and a manifest that fits."""
+    privacy = decode((folder / "privacy.json").read_bytes(), "privacy.json", Privacy)
+    made = decode((folder / "model.json").read_bytes(), "model.json", Model)
+    (folder / "README.md").write_text(card.card(privacy, made, extras), encoding="utf-8")
+    renew(folder)
 
 
 def edit(file: str, change: Callable[[Any], object]) -> Change:
@@ -166,7 +171,6 @@ def put(file: str, content: bytes) -> Change:
 
 
 def png(width: int, height: int, shade: int = 0) -> bytes:
-    """A grey image."""
     import io
 
     stream = io.BytesIO()

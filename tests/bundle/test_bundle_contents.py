@@ -260,7 +260,6 @@ PAGE = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
 
 
 def named() -> list[str]:
-    """Return the names in the first column of the table."""
     rows = re.findall(r"^\| (`.*?) \|", PAGE, flags=re.MULTILINE)
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
 

@@ -35,7 +35,6 @@ print(tuple(logits.shape), float(logits.sum()))
 
 
 def snippet(text: str) -> str:
-    """The one block of code of a card."""
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     assert len(code.splitlines()) <= 5
     return code

@@ -20,8 +20,6 @@ from bench.errors import BadOption, BenchError
 from bench.storage.records import Record
 from bench.storage.specs import canonical, digest
 
-Prepare = Callable[[Path], list[str]]
-
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
@@ -34,7 +32,6 @@ def runs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rr(runs: Path) -> Path:
-    """The record's directory of the run of `rr`."""
     return runs / "records" / record_of("rr").name
 
 

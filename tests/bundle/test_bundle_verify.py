@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from bundles import Change, bundle_of, edit, png, put, read, renew, untrained_bundle, write
+from bundles import Change, bundle_of, edit, png, put, read, renew, untrained_bundle, write, write_card
 from safetensors.torch import load_file, save_file
 
-from bench.bundle import Failed, card, proof, verify
+from bench.bundle import Failed, proof, verify
 from bench.bundle.account import warnings
 from bench.bundle.files import decode
-from bench.bundle.schema import WITHHELD, AccountedEpsilon, Model, Privacy
+from bench.bundle.schema import WITHHELD, AccountedEpsilon, Privacy
 from bench.cli import main
 from bench.privacy import Relation, Unit
 
@@ -61,7 +61,6 @@ def weights(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
 
 
 def without_manifest(change: Change) -> Change:
-    """A change that the manifest does not know."""
 
     def apply(folder: Path) -> None:
         manifest = (folder / "MANIFEST.json").read_bytes()
@@ -72,7 +71,6 @@ def without_manifest(change: Change) -> Change:
 
 
 def in_place_of_weights(make: Callable[[Path], object]) -> Change:
-    """Something else that is called as the weights are."""
 
     def apply(folder: Path) -> None:
         (folder / "student.safetensors").rename(folder.parent / "weights")
@@ -98,10 +96,7 @@ def with_card(change: Change) -> Change:
 
     def apply(folder: Path) -> None:
         change(folder)
-        privacy = decode((folder / "privacy.json").read_bytes(), "privacy.json", Privacy)
-        made = decode((folder / "model.json").read_bytes(), "model.json", Model)
-        (folder / "README.md").write_text(card.card(privacy, made, ["synthetic"]), encoding="utf-8")
-        renew(folder)
+        write_card(folder, ["synthetic"])
 
     return apply
 
@@ -250,14 +245,6 @@ def test_verify_refuses_forged_content(folder: Path, fault: str) -> None:
     assert "\n" not in str(failed.value) and value in str(failed.value)
 
 
-@pytest.mark.thorough
-def test_verify_refuses_an_unknown_network(folder: Path) -> None:
-    """Thorough, since the close names are looked for in timm."""
-    with_card(model("architecture", "no-net"))(folder)
-    with pytest.raises(Failed, match="no-net"):
-        verify(folder, limits=None)
-
-
 CALL = {"function": "timm.create_model", "name": "relu-cnn", "arguments": {"num_classes": 10}}
 BLOCK = f"a\n```python\n{IMPORT}\n```"
 CODE: dict[str, Change] = {
@@ -304,10 +291,18 @@ def test_card_escapes_sentences_of_the_ledger(folder: Path) -> None:
     assert verify(folder, limits=None).privacy.claimed is not None
 
 
-def test_verify_refuses_another_network_of_a_library(folder: Path) -> None:
-    """The card's lines must build the student; a call of the right kind is not enough."""
-    with_card(model("library", CALL))(folder)
-    with pytest.raises(Failed, match=r"timm\.create_model"):
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (model("library", CALL), r"timm\.create_model"),
+        pytest.param(model("architecture", "no-net"), "no-net", marks=pytest.mark.thorough),
+    ],
+    ids=["another", "unknown"],
+)
+def test_verify_refuses_another_network(folder: Path, change: Change, named: str) -> None:
+    """The card's lines must build the student; a call of the right kind is not enough. timm looks for close names."""
+    with_card(change)(folder)
+    with pytest.raises(Failed, match=named):
         verify(folder, limits=None)
 
 

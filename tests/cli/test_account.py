@@ -9,6 +9,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent
 from made import record
 
 from bench.bundle import releases
+from bench.cli import main
 from bench.cli.account import describe_joint_guarantee
 from bench.privacy import Ledger, Relation, Unit, randomised_response_event
 from bench.privacy._bounds import gaussian_epsilon

@@ -1,32 +1,23 @@
-"""Helpers that build and run the variants of DP-DFD."""
+"""The variants of DP-DFD at tier smoke, and networks with BatchNorm."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
+from methods_made import smoke
 from torch import Tensor, nn
 
 from bench.api import Release, Teacher
-from bench.config import configure
-from bench.privacy import Budget
-from bench.testing import CLASSES, SHAPE, context, toy_teacher
+from bench.testing import CLASSES, SHAPE
 from methods.dp_dfd.dp_dfd import DpDfd
-from methods.dp_dfd.working import DpDfdWorking
 
-Either = DpDfd | DpDfdWorking
+learning = partial(smoke, "dp-dfd", "working")
 
 
 def printed(**given: str) -> DpDfd:
     """Build the method without the norm term by default: the toy teacher has no BatchNorm."""
-    return configure(DpDfd, "smoke", {"beta": "0"} | given, "method")
-
-
-def learning(**given: str) -> DpDfdWorking:
-    return configure(DpDfdWorking, "smoke", given, "method")
-
-
-def convert(method: Either, teacher: Teacher | None = None, budget: Budget | None = None) -> Release:
-    torch.manual_seed(0)
-    return method.convert(teacher or toy_teacher(), "datalens", budget or Budget(10.0), context())
+    return smoke("dp-dfd", **{"beta": "0"} | given)
 
 
 def generator_weights(release: Release) -> Tensor:
@@ -48,28 +39,7 @@ class TwoNorms(nn.Module):
         return self.second(self.first(x))
 
 
-class Spy(nn.Module):
-    """Counts the images of a network's queries, with and without gradients."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.asked: list[int] = []
-        self.with_gradient = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.requires_grad:
-            self.with_gradient += 1
-        else:
-            self.asked.append(len(x))
-        return self.model(x)
-
-
 def norm_teacher() -> Teacher:
-    """A small teacher with BatchNorm."""
     torch.manual_seed(0)
-    c = SHAPE[0]
-    model = nn.Sequential(
-        nn.Conv2d(c, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 14 * 14, CLASSES)
-    )
-    return Teacher(model.eval().requires_grad_(False), "toy-norm", SHAPE, CLASSES, "toy")
+    layers = nn.Conv2d(SHAPE[0], 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 14 * 14, CLASSES)
+    return Teacher(nn.Sequential(*layers).eval().requires_grad_(False), "toy-norm", SHAPE, CLASSES, "toy")

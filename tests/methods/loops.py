@@ -93,7 +93,6 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Transcription, Any]]:
 
 
 def same_students(one: Release, other: Release) -> bool:
-    """Whether two releases have the same student, bit for bit."""
     pairs = zip(one.student.state_dict().values(), other.student.state_dict().values(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
 

@@ -1,4 +1,4 @@
-"""Cost of annotation, against privacy.md's golden values, and its calibration."""
+"""Cost of annotation and of the sums of many teachers, against golden values, and calibration."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from dp_accounting import GaussianDpEvent
+from scipy import optimize, stats
 
 from bench.distillation.noisy_labels import (
     FEWEST,
@@ -17,8 +19,10 @@ from bench.distillation.noisy_labels import (
     paper_beta,
 )
 from bench.errors import BenchError
-from bench.privacy import Budget, Relation, Unit
+from bench.privacy import Budget, Ledger, Relation, Unit
 from bench.privacy.accountant import account
+from methods.dpdfd.dpdfd import Dpdfd
+from methods.dpdfd.working import WorkingDpdfd
 
 READABLE = 0.5
 """The default of `max_noise`."""
@@ -28,6 +32,7 @@ LABELS = replace(ROWS, mode="label", batch=4)
 ONES = replace(ROWS, batch=1)
 SUMS = replace(ONES, teachers=50)
 PARAMETERS = AnnotationParameters(k=3, beta=1e-3, sigma=100.0, answer_epsilon=1.0, iterations=200)
+UNITS = (Unit.EXAMPLE, Unit.QUERY)
 
 
 @pytest.mark.parametrize(
@@ -65,24 +70,17 @@ def test_label_mode_composes_over_all_responses() -> None:
 
 
 @pytest.mark.parametrize(
-    "mechanism",
-    [replace(LABELS, response_as_printed=True), replace(ROWS, teacher_trains_generator=True)],
-    ids=["Eq. 5 as printed", "DPSD-T"],
+    ("mechanism", "unit"),
+    [
+        (replace(LABELS, response_as_printed=True), Unit.EXAMPLE),
+        *[(replace(each, teacher_trains_generator=True), unit) for each in (ROWS, LABELS) for unit in UNITS],
+    ],
 )
-def test_infinite_epsilon_is_refused(mechanism: AnnotationMechanism) -> None:
-    assert math.isinf(account(mechanism.ledger(PARAMETERS), Unit.EXAMPLE, 1e-5).epsilon)
+def test_infinite_epsilon_is_refused(mechanism: AnnotationMechanism, unit: Unit) -> None:
+    """Eq. 5 as printed, and DPSD-T, where the teacher also gets the image with gradients, which train the release."""
+    assert math.isinf(account(mechanism.ledger(PARAMETERS), unit, 1e-5).epsilon)
     with pytest.raises(BenchError, match="--account accounted"):
-        calibrate(mechanism, PARAMETERS, Budget(8.0, account="accounted"))
-
-
-@pytest.mark.parametrize("mechanism", [ROWS, LABELS], ids=["rows", "labels"])
-def test_dpsd_t_has_no_finite_epsilon(mechanism: AnnotationMechanism) -> None:
-    """The answered image is also put to the teacher with gradients, which train what is released."""
-    taught = replace(mechanism, teacher_trains_generator=True)
-    for unit in (Unit.EXAMPLE, Unit.QUERY):
-        assert math.isinf(account(taught.ledger(PARAMETERS), unit, 1e-5).epsilon)
-        with pytest.raises(BenchError, match="--account accounted"):
-            calibrate(taught, PARAMETERS, Budget(8.0, account="accounted", unit=unit))
+        calibrate(mechanism, PARAMETERS, Budget(8.0, account="accounted", unit=unit))
 
 
 def test_ledger_relation_of_clients_and_teacher() -> None:
@@ -159,14 +157,6 @@ def test_single_queries_cost_as_much_as_batches(kind: dict[str, Any]) -> None:
         found.append([claim.epsilon if claim else 0.0, *costs])
     assert found[0] == pytest.approx(found[1], rel=1e-6) and found[0] == pytest.approx(found[2], rel=1e-6)
     assert all(math.isfinite(value) for value in found[0])
-
-
-def test_more_queries_cost_and_claim_more() -> None:
-    ledgers = [ONES.ledger(replace(PARAMETERS, iterations=n)) for n in (60, 61)]
-    fewer, more = (account(ledger, Unit.EXAMPLE, 1e-5).epsilon for ledger in ledgers)
-    assert fewer < more
-    claims = [ONES.claim(replace(PARAMETERS, iterations=n), 1e-5) for n in (60, 61)]
-    assert claims[0].epsilon < claims[1].epsilon
 
 
 # How many queries
@@ -262,3 +252,80 @@ def test_printed_response_claim_is_disputed() -> None:
 def test_few_enough_refuses_an_impossible_budget() -> None:
     with pytest.raises(BenchError):
         asked(SUMS, 8.0, 2000, account="claimed")
+
+
+DELTA = 1e-5
+BOTH = pytest.mark.parametrize("method", [Dpdfd, WorkingDpdfd], ids=["printed", "working"])
+
+
+def gaussian_epsilon(mu: float) -> float:
+    """Balle and Wang (2018): delta = Phi(mu / 2 - epsilon / mu) - e^epsilon Phi(-mu / 2 - epsilon / mu)."""
+
+    def log_excess(e: float) -> float:
+        upper, lower = stats.norm.logcdf(mu / 2 - e / mu), e + stats.norm.logcdf(-mu / 2 - e / mu)
+        return upper + math.log1p(-math.exp(lower - upper)) - math.log(DELTA)
+
+    return optimize.brentq(log_excess, 1e-9, 200.0, xtol=1e-12)
+
+
+def mu_squared(ledger: Ledger, unit: Unit = Unit.EXAMPLE) -> list[float]:
+    found = []
+    for entry in ledger.entries(unit):
+        assert isinstance(entry.event, GaussianDpEvent)
+        found.append(entry.count / entry.event.noise_multiplier**2)
+    return found
+
+
+@pytest.mark.parametrize(("queries", "sigma", "expected"), [(1000, 240, 0.981), (1000, 32, 9.852), (100, 75, 0.994)])
+def test_ensemble_golden_epsilons(queries: int, sigma: float, expected: float) -> None:
+    """privacy.md, "Many teachers on disjoint shards"."""
+    ledger = SUMS.ledger(replace(PARAMETERS, sigma=float(sigma), iterations=queries))
+    assert account(ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(expected, abs=5e-4)
+    assert gaussian_epsilon(math.sqrt(queries) * 2 / sigma) == pytest.approx(expected, abs=5e-4)
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+def test_ensemble_ledger_counts_every_response(batch: int) -> None:
+    """One teacher moves a sum of gradients by 2 beta, its noise being sigma beta."""
+    (entry,) = replace(SUMS, batch=batch).ledger(PARAMETERS).entries(Unit.EXAMPLE)
+    assert entry.event == GaussianDpEvent(50.0) and entry.count == 200 * batch
+
+
+def test_example_cost_does_not_depend_on_the_teachers() -> None:
+    ledgers = [replace(SUMS, teachers=n).ledger(PARAMETERS) for n in (1, 3, 1000)]
+    assert len({tuple(mu_squared(ledger)) for ledger in ledgers}) == 1
+
+
+@pytest.mark.parametrize("teachers", [1, 50])
+def test_query_cost_counts_every_teacher(teachers: int) -> None:
+    (entry,) = replace(SUMS, teachers=teachers).ledger(PARAMETERS).entries(Unit.QUERY)
+    assert entry.count == 1 and entry.event == GaussianDpEvent(100 / (teachers * 2))
+
+
+@pytest.mark.parametrize("epsilon_", [1.0, 8.0])
+@pytest.mark.parametrize("solve_", ["sigma", "steps", "none"])
+def test_ensemble_has_no_claim(epsilon_: float, solve_: Any) -> None:
+    assert SUMS.claim(PARAMETERS, DELTA) is None
+    with pytest.raises(BenchError) as refused:
+        calibrate(SUMS, PARAMETERS, Budget(epsilon_, account="claimed", solve=solve_))
+    said = str(refused.value)
+    assert "\n" not in said and "--method.teachers 50" in said and "--account claimed" in said and "accounted" in said
+
+
+@pytest.mark.parametrize("against", ["claimed", "accounted"])
+def test_ensemble_of_an_infinite_budget_has_no_noise(against: Any) -> None:
+    assert calibrate(SUMS, PARAMETERS, Budget(math.inf, account=against)).sigma == 0
+
+
+def test_answer_ledger_is_one_response() -> None:
+    assert mu_squared(replace(SUMS, batch=256).answer_ledger(PARAMETERS)) == [pytest.approx((2 / 100) ** 2)]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("fields", "needs"),
+    [({}, {"teacher"}), ({"teachers": 2}, {"teacher_ensemble"}), ({"data": "private"}, {"private_data"})],
+    ids=str,
+)
+def test_needs_contain_only_what_is_used(method: Any, fields: dict[str, Any], needs: set[str]) -> None:
+    assert method(**fields).needs == needs

@@ -1,4 +1,4 @@
-"""Cost of the votes of DGD: number of queries, claims, budgets, and the audit game."""
+"""DGD: cost of the votes, claims, budgets, the audit game, and options."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from dgd_made import Spy, SpyEnsemble, convert, learning, printed, rng, teacher
+from dgd_made import SpyEnsemble, learning, printed, teacher
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
+from methods_made import Spy, convert, rng
 
 from bench.config import configure
 from bench.distillation.votes.noisy_votes import Aggregation, VotePlan
@@ -39,14 +40,14 @@ def test_convert_queries_as_often_as_the_ledger(
     monkeypatch.setattr(working, "GENERATOR_STEPS", 2)
     of = teacher()
     release = convert(method, of)
-    assert isinstance(of.ensemble, SpyEnsemble) and of.ensemble.asked == events[0][1]
+    assert isinstance(of.ensemble, SpyEnsemble) and of.ensemble.queried == events[0][1]
     assert [(type(e.event), e.count) for e in release.ledger.entries(Unit.EXAMPLE)] == events
 
 
 def test_convert_refuses_queries_beyond_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DgdWorking, "training", lambda self, plan: TRAINING(self, plan.with_queries(13)))
     with pytest.raises(ValueError, match=r"13\b.*\b12"):
-        convert(learning())
+        convert(learning(), teacher())
 
 
 TRAINING = DgdWorking.training
@@ -89,7 +90,7 @@ def test_private_images_are_used_and_charged() -> None:
     private = (torch.randint(0, 256, (60, *SHAPE), dtype=torch.uint8), torch.zeros(60, dtype=torch.long))
     spy = Spy(toy_teacher().model)
     release = convert(method, teacher(private=private, model=spy))
-    assert spy.shown == 0 and release.generator is None and release.synthetic is None
+    assert not spy.queried and not spy.with_gradient and release.generator is None and release.synthetic is None
     assert any("private images" in e.why for e in release.ledger.entries(Unit.EXAMPLE))
     assert release.claim is not None and defect(release.claim.source) == "private-images-not-charged"
     few = (private[0][:6], private[1][:6])
@@ -145,7 +146,7 @@ def test_claim_of_gaussian_votes_is_accounted(method: Dgd | DgdWorking) -> None:
 
 @pytest.mark.parametrize("given", [{}, {"prior": "generator"}, {"aggregation": "laplace"}])
 def test_accounted_budget_is_met_without_baseline(given: dict[str, str]) -> None:
-    release = convert(learning(**given), budget=Budget(3.0, account="accounted"))
+    release = convert(learning(**given), teacher(), Budget(3.0, account="accounted"))
     found = account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon
     assert 2.9 < found <= 3.0
 
@@ -155,3 +156,44 @@ def test_accounted_budget_is_met_without_baseline(given: dict[str, str]) -> None
 def test_audit_does_not_refute_the_ledger(method: Dgd | DgdWorking) -> None:
     found = audit(method.game(Budget(6.0), "digits", CLASSES), 100_000)
     assert found.verdict == "not refuted" and found.lower_bound > 0
+
+
+@pytest.mark.parametrize("method", [printed(), learning(prior="baseline")])
+@pytest.mark.parametrize("epsilon", [None, math.inf])
+def test_plan_without_finite_budget_is_not_refused(method: Dgd | DgdWorking, epsilon: float | None) -> None:
+    plan = method.plan(Budget(epsilon, account="accounted", solve="none"), "digits")
+    assert plan.aggregation.scale == (method.scale if epsilon is None else 0)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        printed(aggregation="gaussian", follow="equations", code_epsilon="0.01"),
+        printed(generator_steps="0"),
+        printed(synthetic="257", step_size="0.1"),
+        learning(reading="argmax", jitter="no"),
+        learning(prior="generator", rounds="1"),
+        learning(early="0"),
+        learning(evolve="0", choose="1"),
+    ],
+    ids=repr,
+)
+def test_options_run(method: Dgd | DgdWorking) -> None:
+    release = convert(method, teacher(), Budget(50.0))
+    assert all(torch.isfinite(w).all() for w in release.student.state_dict().values())
+    assert release.ledger.entries(Unit.EXAMPLE)
+
+
+def test_shards_are_the_papers() -> None:
+    shards = Dgd().shards("resnet18", "mnist")
+    assert (shards.count, shards.archs, shards.steps, shards.batch) == (250, ("dgd-cnn",), 3000, 128)
+    assert (shards.lr, shards.shift) == (0.05, 0)
+    assert DgdWorking().shards("resnet18", "mnist").count == 250
+    for method in (Dgd(), DgdWorking()):
+        assert replace(method, teacher_net="same").shards("resnet18", "mnist").archs == ("resnet18",)
+
+
+@pytest.mark.parametrize(("dataset", "count", "net"), [("digits", 48, "shard-cnn"), ("mnist", 500, "scatter-linear")])
+def test_shards_of_tier_quick_depend_on_the_data_set(dataset: str, count: int, net: str) -> None:
+    shards = configure(DgdWorking, "quick", {}, "method").shards("resnet18", dataset)
+    assert (shards.count, shards.archs) == (count, (net,))

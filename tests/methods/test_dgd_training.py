@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 import torch
 import torch.nn.functional as F
-from dgd_made import convert, learning, printed, rng, teacher
+from dgd_made import learning, printed, teacher
+from methods_made import convert, rng
 from scipy import stats
 from torch import Tensor, nn
 
 from bench import nets
 from bench.distillation.votes.noisy_votes import Aggregation, VotePlan
 from bench.nets.vae import VAE
-from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context
 from methods.dgd import dgd
-from methods.dgd.dgd import Dgd, adam_with_linear_decay, sample_rows
+from methods.dgd.dgd import Dgd, adam_with_linear_decay
 from methods.dgd.working import DgdWorking
 
 
@@ -64,10 +63,6 @@ def test_generator_training_uses_the_right_modes() -> None:
     assert modes[3:] == [True]
 
 
-def test_sample_rows_covers_all_rows() -> None:
-    assert set(sample_rows(3, 200, rng()).tolist()) == {0, 1, 2}
-
-
 def test_learn_vae_uses_all_synthetic_images(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
     loss = VAE.loss
@@ -91,7 +86,7 @@ def test_queried_and_other_images_partition_the_set(monkeypatch: pytest.MonkeyPa
     label, triples = Dgd.label, Dgd.triples
     monkeypatch.setattr(Dgd, "label", lambda self, plan, x, *rest: (parts.update(s=x), label(self, plan, x, *rest))[1])
     monkeypatch.setattr(Dgd, "triples", lambda self, x, *rest: (parts.update(u=x), triples(self, x, *rest))[1])
-    convert(printed())
+    convert(printed(), teacher())
     assert [len(parts["s"]), len(parts["u"])] == [6, 34]
     assert len(torch.cat([parts["s"], parts["u"]]).unique(dim=0)) == 40
 
@@ -205,10 +200,6 @@ def test_working_training_sizes() -> None:
     assert (shards.batch, shards.lr, shards.shift) == (16, 0.003, 1)
 
 
-def test_plan_has_at_most_max_queries() -> None:
-    assert DgdWorking(teachers=500).plan(Budget(60.0), "mnist").queries == 25_600
-
-
 @pytest.mark.parametrize("method", [printed(teachers="7"), learning(teachers="7")])
 def test_label_uses_the_actual_number_of_teachers(method: Dgd | DgdWorking, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three of the seven requested ones had data."""
@@ -220,5 +211,5 @@ def test_label_uses_the_actual_number_of_teachers(method: Dgd | DgdWorking, monk
         return label(self, plan, *rest)
 
     monkeypatch.setattr(type(method), "label", watched)
-    convert(method, replace(teacher()))
+    convert(method, teacher())
     assert set(told) == {3}

@@ -13,8 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from methods_made import Fixed, Forbidden
 from scipy import stats
-from teachers_made import Fixed, Forbidden
 from torch import Tensor, nn
 
 from bench import registry
@@ -293,7 +293,6 @@ class Halves(SmallNet):
 
 
 def halves(n: int = 400) -> tuple[Tensor, Tensor]:
-    """Images brighter by 0.3 on the left (class 0) or on the right."""
     images = 0.6 * torch.rand(n, *SHAPE, generator=torch.Generator().manual_seed(1))
     labels = torch.arange(n) % 2
     images[labels == 0, :, :, :8] += 0.3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -129,19 +130,11 @@ def test_refused_option_is_named_with_its_flag() -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "printed", "working"),
-    [
-        ("dgd", Dgd, DgdWorking),
-        ("dp-dfd", DpDfd, DpDfdWorking),
-        ("dpdfd", Dpdfd, WorkingDpdfd),
-        ("dpsd", Dpsd, WorkingDpsd),
-        ("fed-dpsd", FedDpsd, WorkingFedDpsd),
-    ],
-)
-def test_both_variants_are_registered(name: str, printed: type[Any], working: type[Any]) -> None:
+@pytest.mark.parametrize("name", ["dgd", "dp-dfd", "dpdfd", "dpsd", "fed-dpsd"])
+def test_both_variants_are_registered(name: str) -> None:
     assert registry.variants("method", name) == ("printed", "working")
-    assert registry.load("method", name, "printed") is printed and registry.load("method", name) is working
+    printed, working = (registry.load("method", name, variant) for variant in ("printed", "working"))
+    assert printed in REFUSED and working in REFUSED and printed is not working is registry.load("method", name)
 
 
 @pytest.mark.parametrize(("epsilon", "beta"), [(0.5, 1e-3), (1.0, 1e-3), (1.1, 5e-3), (10.0, 5e-3)])
@@ -177,3 +170,32 @@ def test_convert_reports_complete_progress(name: str, variant: Variant) -> None:
     method.convert(teacher, "datalens", Budget(10.0), replace(context(), track=track))
     assert totals == done and min(done.values()) > 0
     assert name == "dgd" or len(totals) == (2 if variant == "printed" else 1)
+
+
+@pytest.mark.parametrize("budget", [Budget(10.0), Budget(10.0, account="accounted")], ids=lambda budget: budget.account)
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("dpsd", {}),
+        ("dpsd", {"mode": "label", "queries": "891"}),
+        ("dpdfd", {}),
+        ("dp-dfd", {"amount": "891"}),
+        ("fed-dpsd", {}),
+        ("fed-dpsd", {"mode": "label", "queries": "891"}),
+    ],
+    ids=str,
+)
+def test_more_copies_than_queries_are_refused_by_check(name: str, given: dict[str, str], budget: Budget) -> None:
+    """A budget may permit far fewer responses than requested: one image's copies would exceed all of them."""
+
+    def method(copies: int) -> Any:
+        return configure(
+            registry.load("method", name, "working"), "quick", given | {"copies": str(copies)}, "method", "working"
+        )
+
+    with pytest.raises(BenchError, match=r"--method\.copies 30000") as refused:
+        method(30_000).check(budget, "mnist", 10)
+    most = int(re.findall(r"\d+", str(refused.value))[1])
+    method(most).check(budget, "mnist", 10)
+    with pytest.raises(BenchError, match=str(most)):
+        method(most + 1).check(budget, "mnist", 10)

@@ -1,23 +1,30 @@
-"""The working variants that share the loop: every option changes the student, losses, and committees."""
+"""Variants that share a loop: options change the student, losses, committees, queries; steps of the printed ones."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from fed_dpsd_made import federation
-from loops import planned, same_students, small_generator
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from loops import planned, same_students, small_generator, watched_losses
+from methods_made import Spy, convert, smoke
 
 from bench import registry
 from bench.api import Release
-from bench.config import configure
+from bench.config import Variant
 from bench.distillation.transcription.likelihoods import likelihood_loss
-from bench.privacy import Budget
-from bench.testing import context, toy_teacher
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account
+from bench.testing import CLASSES, SHAPE, toy_teacher
+from methods.dpdfd import dpdfd
+from methods.dpsd import dpsd
+from methods.fed_dpsd import fed_dpsd
 
 LOOP = (
     "rounds=4 prior=noise prior=generator evolve=0 choose=1 reading=printed jitter=off replay=false gamma_s=0.01 "
@@ -41,16 +48,13 @@ DEFAULTS = {
 FREE, OWN = Budget(math.inf, solve="none"), Budget(None, solve="none")
 
 
-def convert(name: str, options: str = "", budget: Budget = FREE) -> Release:
+def release_of(name: str, options: str = "", budget: Budget = FREE) -> Release:
     """Convert at tier smoke. The default is one student: a committee takes six times as long."""
     given = {"committee": "1"} | dict(option.split("=") for option in options.split(",") if option)
-    method: Any = configure(registry.load("method", name, "working"), "smoke", given, "method", "working")
-    teacher = federation(method)[0] if "teacher_ensemble" in method.needs else toy_teacher()
-    torch.manual_seed(0)
-    return method.convert(teacher, "datalens", budget, context())
+    return convert(smoke(name, "working", **given), budget=budget)
 
 
-usual = cache(convert)
+usual = cache(release_of)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +69,12 @@ def test_options_change_the_student(name: str, options: str, monkeypatch: pytest
     base = "mode=label" if name == "fed-dpsd" and options.startswith("mode=label,") else ""
     expected = usual(name, base)
     small_generator(monkeypatch)
-    assert not same_students(expected, convert(name, options))
+    assert not same_students(expected, release_of(name, options))
 
 
 @pytest.mark.parametrize(("name", "options"), DEFAULTS.items())
 def test_convert_is_deterministic(name: str, options: str) -> None:
-    assert same_students(usual(name, ""), convert(name, options))
+    assert same_students(usual(name, ""), release_of(name, options))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +92,7 @@ def test_convert_is_deterministic(name: str, options: str) -> None:
 )
 def test_loss_depends_on_the_reading(name: str, options: str, loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = planned(monkeypatch)
-    convert(name, options, OWN)
+    release_of(name, options, OWN)
     assert trained[0][1] is loss
 
 
@@ -102,5 +106,97 @@ def test_committee_is_used_for_mostly_wrong_responses(
     if name == "dp-dfd":  # label mode only
         options, members = "queries=5000", 3 if epsilon == 1.0 else 1
     trained = planned(monkeypatch)
-    convert(name, f"{options},committee=0,answer_epsilon={epsilon}", OWN)
+    release_of(name, f"{options},committee=0,answer_epsilon={epsilon}", OWN)
     assert (trained[0][0].members, trained[0][0].queries) == (members, 5000)
+
+
+MODULES: dict[str, ModuleType] = {"dpsd": dpsd, "dpdfd": dpdfd, "fed-dpsd": fed_dpsd}
+
+
+@pytest.mark.parametrize(
+    ("name", "student", "given"),
+    [
+        ("dpsd", "shard-cnn", {"mode": "data"}),
+        ("dpsd", "shard-cnn", {"mode": "label"}),
+        ("dpdfd", "datalens", {"gamma": "0.3"}),
+        ("dpdfd", "datalens", {"teachers": "3"}),
+        ("fed-dpsd", "shard-cnn", {"mode": "data"}),
+        ("fed-dpsd", "shard-cnn", {"mode": "label"}),
+    ],
+    ids=lambda value: "-".join(value.values()) if isinstance(value, dict) else value,
+)
+def test_student_and_generator_descend_their_losses(
+    name: str, student: str, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They alternate, on the images just annotated and their labels. Only DPSD trains z; the others draw new ones."""
+    module = MODULES[name]
+    steps = watched_losses(monkeypatch, module, registry.load("method", name, "printed"))
+    convert(smoke(name, **given), None, Budget(8.0, account="accounted"), student)
+    assert [step.who for step in steps] == ["student", "generator"] * 3
+    assert [step.loss for step in steps] == pytest.approx([step.by_hand for step in steps], rel=1e-4)
+    for learner, generator in zip(steps[::2], steps[1::2], strict=True):
+        assert torch.equal(learner.images, generator.images) and torch.equal(learner.targets, generator.targets)
+        assert ((16, 100) in generator.shapes) == (name == "dpsd")
+        assert (learner.rate, generator.rate) == (0.1, 0.01)
+        assert not learner.dropout
+    assert len(torch.cat([step.images for step in steps[::2]]).unique(dim=0)) == 3 * 16
+
+
+@pytest.mark.parametrize(("mode", "dropout"), [("data", False), ("label", True)])
+@pytest.mark.parametrize("name", ["dpsd", "fed-dpsd"])
+def test_dropout_only_in_label_mode(name: str, mode: str, dropout: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = watched_losses(monkeypatch, MODULES[name], registry.load("method", name, "printed"))
+    convert(smoke(name, mode=mode, iterations="1"))
+    assert steps[0].who == "student" and steps[0].dropout == dropout
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "mode"),
+    [
+        ("dpsd", "printed", "data"),
+        *[
+            pytest.param(name, variant, mode, marks=pytest.mark.thorough)
+            for name, variant in (("dpsd", "working"), ("fed-dpsd", "printed"), ("fed-dpsd", "working"))
+            for mode in ("data", "label")
+        ],
+    ],
+)
+def test_infinite_budget_has_no_noise(name: str, variant: Variant, mode: str) -> None:
+    method = smoke(name, variant, mode=mode)
+    release = convert(method, budget=FREE)
+    for unit in method._mechanism(4).units:
+        assert all(isinstance(entry.event, NonPrivateDpEvent) for entry in release.ledger.entries(unit))
+        assert math.isinf(account(release.ledger, unit, 1e-5).epsilon)
+    assert release.claim is not None and math.isinf(release.claim.epsilon)
+    assert release.solved.get("sigma", 0) == 0 and "answer_epsilon" not in release.solved
+    assert release.solved["iterations"] == (3 if variant == "printed" else 48)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("prior", ["auto", "generator"])
+@pytest.mark.parametrize(
+    ("name", "mode", "solved", "buckets"),
+    [
+        ("dpsd", "data", {"iterations": 50, "beta": 5e-3}, None),
+        ("dpsd", "label", {"iterations": 50}, CLASSES),
+        ("dpdfd", "", {"iterations": 50, "norm_bound": 5e-3}, None),
+        ("dp-dfd", "", {"answers": 50}, 2),
+    ],
+)
+def test_ledger_counts_the_teachers_queries(
+    name: str, mode: str, solved: dict[str, float], buckets: int | None, prior: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many candidates are looked at, and however many steps student and generator take."""
+    small_generator(monkeypatch)
+    toy, given = toy_teacher(), {"queries": "50", "choose": "3", "student_steps": "9", "prior": prior}
+    spy = Spy(toy.model)
+    release = convert(smoke(name, "working", **given, **({"mode": mode} if mode else {})), replace(toy, model=spy))
+    assert sum(spy.queried) == 50 == len(torch.cat(spy.seen).unique(dim=0)), "once about every image"
+    assert spy.with_gradient == 0, "neither student nor generator may learn from the teacher itself"
+    (entry,), (once,) = (release.ledger.entries(unit) for unit in (Unit.EXAMPLE, Unit.QUERY))
+    assert (entry.count, once.count, once.event) == (50, 1, entry.event)
+    noise = GaussianDpEvent(release.solved["sigma"] / 2) if buckets is None else buckets
+    assert noise == (entry.event if buckets is None else entry.event.num_buckets)
+    assert solved.items() <= release.solved.items() and release.generator is None
+    assert release.synthetic is not None and release.synthetic.shape in ((16, *SHAPE), (17, *SHAPE)), "of three rounds"
+    assert release.claim is not None and 9.99 < release.claim.epsilon <= 10

@@ -1,7 +1,10 @@
+"""Similarity of pairs of images, and the metrics of inversion: against slow references and torchmetrics."""
+
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,7 +12,8 @@ import torch
 from torch import Tensor
 from torchmetrics.functional.image import structural_similarity_index_measure
 
-from bench.metrics import pairs
+from bench.metrics import inversion, pairs
+from bench.metrics.image_metrics.feature_distance import feature_distance
 from bench.metrics.pairs import PSNR_CAP, best_match, psnr_pairs, ssim_pairs, window_side
 
 
@@ -63,19 +67,6 @@ def test_ssim_agrees_with_the_definition_on_small_images(c: int, h: int, w: int)
 def test_window_side_is_the_largest_odd_one_that_fits() -> None:
     sizes = {(1, 1): 1, (2, 9): 1, (8, 8): 7, (9, 9): 9, (10, 28): 9, (11, 11): 11, (16, 16): 11, (224, 224): 11}
     assert {size: window_side(*size) for size in sizes} == sizes
-
-
-def test_ssim_of_constant_images_by_hand() -> None:
-    """No variance: (2 a b + 1e-4) / (a^2 + b^2 + 1e-4)."""
-    x, y = torch.full((1, 1, 16, 16), 0.25), torch.full((1, 1, 16, 16), 0.75)
-    assert float(ssim_pairs(x, y)) == pytest.approx((0.375 + 1e-4) / (0.0625 + 0.5625 + 1e-4), abs=1e-9)
-
-
-def test_ssim_of_identical_and_of_inverted_images() -> None:
-    x, _ = random_pairs(4, 1, 16, 16)
-    assert ssim_pairs(x, x).tolist() == pytest.approx([1] * 4, abs=1e-12)
-    checks = ((torch.arange(16)[:, None] + torch.arange(16)) % 2).double().view(1, 1, 16, 16)
-    assert float(ssim_pairs(checks, 1 - checks)) < -0.99
 
 
 def test_ssim_depends_on_one_pair_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,25 +124,6 @@ def test_best_match_agrees_with_a_slow_reference(count: int, monkeypatch: pytest
         assert float(found.ssim_mean_image[i]) == pytest.approx(slow_ssim(image, members.mean(0)), abs=1e-6)
 
 
-def test_best_match_grows_with_the_count() -> None:
-    case = match_case()
-    narrow, wide, all_of_them = (best_match(*case, count) for count in (1, 4, 10))
-    assert (narrow.ssim <= wide.ssim).all() and (wide.ssim <= all_of_them.ssim).all()
-    assert (narrow.ssim < all_of_them.ssim).any()
-    assert narrow.psnr.tolist() == pytest.approx(all_of_them.psnr.tolist())
-
-
-def test_best_match_searches_only_the_class() -> None:
-    _, _, private, labels = match_case()
-    found = best_match(private, labels, private, labels, count=1)
-    assert found.ssim.tolist() == pytest.approx([1] * 40)
-    assert found.psnr.tolist() == [PSNR_CAP] * 40
-    elsewhere = best_match(private, (labels + 1) % 4, private, labels, count=10)
-    assert float(elsewhere.ssim.max()) < 0.9
-    mean = private[labels == 0].double().mean(0, keepdim=True) / 255
-    assert float(best_match(mean, labels[:1], private, labels).ssim_mean_image) == pytest.approx(1)
-
-
 @pytest.mark.parametrize("measure", [ssim_pairs, psnr_pairs])
 def test_pairs_refuse_other_shapes_types_and_ranges(measure: object) -> None:
     assert callable(measure)
@@ -183,3 +155,82 @@ def test_best_match_refuses_bad_input() -> None:
         best_match(images * 2, targets, private, labels)
     with pytest.raises(ValueError, match="0 to 1"):
         best_match(images, targets, private.float(), labels)
+
+
+def random_case(n: int = 23, m: int = 41, f: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    features, private = torch.randn(n, f, generator=rng), torch.randn(m, f, generator=rng)
+    return features, torch.randint(3, (n,), generator=rng), private, torch.arange(m) % 4
+
+
+def test_attack_accuracy_counts_the_target_class() -> None:
+    logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [0.0, 9.0], [9.0, 0.0]])
+    assert inversion.attack_accuracy(logits, torch.tensor([0, 1, 1, 0])) == 0.75
+
+
+def test_confusion_by_hand() -> None:
+    logits = torch.tensor([[9.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 2.0], [0.0, 5.0, 0.0]])
+    counts = inversion.confusion(logits, torch.tensor([0, 0, 2, 0]))
+    assert counts.tolist() == [[1, 1, 1], [0, 0, 0], [0, 0, 1]]
+    with pytest.raises(ValueError, match="0 to 2"):
+        inversion.confusion(logits, torch.tensor([0, 0, 3, 0]))
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 256])
+def test_knn_distance_against_a_slow_reference(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inversion, "_CHUNK", chunk)
+    features, targets, private, labels = random_case()
+    slow = [
+        min(float(((x - r) ** 2).sum()) for r, c in zip(private, labels, strict=True) if c == y)
+        for x, y in zip(features, targets, strict=True)
+    ]
+    assert inversion.knn_distance(features, targets, private, labels) == pytest.approx(np.mean(slow), rel=1e-5)
+
+
+def test_knn_distance_keeps_small_differences() -> None:
+    private = torch.tensor([[4000.0, 4000.0]])
+    assert inversion.knn_distance(private + 0.5, torch.tensor([0]), private, torch.tensor([0])) == pytest.approx(0.5)
+
+
+def test_feature_distance_against_a_slow_reference() -> None:
+    features, targets, private, labels = random_case()
+    slow = [float(((x - private[labels == y].mean(0)) ** 2).sum()) for x, y in zip(features, targets, strict=True)]
+    assert feature_distance(features, targets, private, labels) == pytest.approx(np.mean(slow), rel=1e-5)
+
+
+@pytest.mark.parametrize("as_uint8", [False, True])
+def test_nearest_private_against_a_slow_reference(as_uint8: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inversion, "_CHUNK", 5)
+    rng = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (40, 1, 4, 4), generator=rng, dtype=torch.uint8)
+    labels = torch.arange(40) % 4
+    images, targets = torch.rand(17, 1, 4, 4, generator=rng), torch.randint(4, (17,), generator=rng)
+    floats = pixels.float() / 255
+    slow = [
+        min((i for i in range(40) if labels[i] == y), key=lambda i, x=x: float((x - floats[i]).square().sum()))
+        for x, y in zip(images, targets, strict=True)
+    ]
+    found = inversion.nearest_private(images, targets, pixels if as_uint8 else floats, labels)
+    assert found.tolist() == slow
+
+
+MEASURES = [inversion.knn_distance, feature_distance, inversion.nearest_private]
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_class_without_private_images_is_refused(measure: Callable[..., object]) -> None:
+    features, targets, private, labels = random_case()
+    with pytest.raises(ValueError, match=r"class 2\b"):
+        measure(features, targets, private[labels != 2], labels[labels != 2])
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_nan_and_other_shapes_are_refused(measure: Callable[..., object]) -> None:
+    features, targets, private, labels = random_case()
+    with pytest.raises(ValueError, match=r"\(2,\)"):
+        measure(features[:, :2], targets, private, labels)
+    with pytest.raises(ValueError, match=r"\(22,\)"):
+        measure(features, targets[1:], private, labels)
+    features[3, 2] = float("nan")
+    with pytest.raises(ValueError, match="NaN"):
+        measure(features, targets, private, labels)

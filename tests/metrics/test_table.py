@@ -27,7 +27,6 @@ PUBLISHED = ROOT / "leaderboards"
 
 @pytest.fixture(autouse=True)
 def reset_cache() -> Any:
-    """Reset the cached table before and after a test."""
     table.metrics.cache_clear()
     yield
     table.metrics.cache_clear()

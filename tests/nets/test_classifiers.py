@@ -1,17 +1,23 @@
-"""This project's own classifiers: their contract, the papers' sizes, and the activations of DP-SGD's networks."""
+"""This project's own classifiers: contract, published sizes, activations, dropout, and wide residual networks."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import vmap
 
 from bench import nets, plugins, testing
 from bench.errors import BenchError
 from bench.nets.classifiers.dp_sgd_nets import ReluCnn, ReluVgg, TanhCnn, TanhVgg, TemperedSigmoid
 from bench.nets.classifiers.small_cnns import ConvNet, DataLensNet, DenseNet, EvaluatorNet, StridedNet
+from bench.nets.classifiers.wide_resnets import GROUPS, StandardisedConv
+from bench.nets.small_net import Dropout
 
 DP_SGD = {"tanh-cnn": TanhCnn, "relu-cnn": ReluCnn, "tanh-vgg": TanhVgg, "relu-vgg": ReluVgg}
 
@@ -133,6 +139,132 @@ def test_dp_sgd_networks_do_not_mix_images(name: str) -> None:
 def test_dp_sgd_network_has_the_activation_of_its_name(name: str) -> None:
     kinds = {type(m) for m in DP_SGD[name]((1, 16, 16), 4).modules()} & {TemperedSigmoid, nn.ReLU}
     assert kinds == {TemperedSigmoid if name.startswith("tanh") else nn.ReLU}
+
+
+LAYOUTS = {"usual": torch.contiguous_format, "channels-last": torch.channels_last}
+
+
+def run(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return output, gradient and the generator's state afterwards, with seed 3."""
+    inputs = x.clone(memory_format=torch.preserve_format).requires_grad_()
+    torch.manual_seed(3)
+    y = layer.train()(inputs)
+    y.sum().backward()
+    assert inputs.grad is not None
+    return y.detach(), inputs.grad, torch.get_rng_state()
+
+
+@pytest.mark.usefixtures("usual_draws")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("p", [0.0, 0.2, 0.25, 0.3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_masks_equal_torchs_bit_for_bit(dtype: torch.dtype, p: float, layout: str) -> None:
+    x = torch.randn(7, 5, 6, 9, dtype=dtype).to(memory_format=LAYOUTS[layout])
+    for theirs, ours in zip(run(nn.Dropout(p), x), run(Dropout(p), x), strict=True):
+        assert torch.equal(theirs, ours)
+
+
+@pytest.mark.parametrize("p", [0.2, 0.25, 0.3])
+def test_share_p_is_dropped_and_the_rest_scaled(p: float) -> None:
+    """400,000 numbers: five standard deviations."""
+    n = 400_000
+    y, gradient, _ = run(Dropout(p), torch.ones(n))
+    assert torch.equal(y, gradient) and set(y.unique().tolist()) == {0.0, float(torch.tensor(1.0) / (1 - p))}
+    assert abs(float((y == 0).double().mean()) - p) < 5 * math.sqrt(p * (1 - p) / n)
+    dropped = (y == 0).double() - p
+    assert abs(float((dropped[1:] * dropped[:-1]).mean())) < 5 * p * (1 - p) / math.sqrt(n), "independent"
+
+
+def test_masks_depend_only_on_the_seed() -> None:
+    """The last 53 of 64 bits are compared with (1 - p) 2^53: the first numbers of seed 1."""
+    torch.manual_seed(1)
+    bits = [int(each) % 2**53 for each in torch.empty(12, dtype=torch.int64).random_()]
+    torch.manual_seed(1)
+    assert Dropout(0.25).train()(torch.ones(12)).bool().tolist() == [each < 0.75 * 2**53 for each in bits]
+
+
+def test_evaluation_mode_drops_nothing() -> None:
+    x = torch.randn(4, 5)
+    before = torch.get_rng_state()
+    assert Dropout(0.5).eval()(x) is x and torch.equal(torch.get_rng_state(), before)
+
+
+def test_vmapped_members_have_different_masks() -> None:
+    first, second = vmap(Dropout(0.5).train(), randomness="different")(torch.ones(2, 256))
+    assert not torch.equal(first, second) and 64 < int((first == 0).sum()) < 192
+
+
+@pytest.mark.parametrize("name", ["datalens", "evaluator-cnn", "face-net"])
+def test_own_networks_use_own_dropout(name: str) -> None:
+    found = [layer for layer in nets.build(name, (3, 32, 32), 4).modules() if isinstance(layer, nn.Dropout)]
+    assert found and all(isinstance(layer, Dropout) for layer in found)
+
+
+def size_of(depth: int, width: int, channels: int, classes: int) -> int:
+    """Number of weights, added up layer by layer: filters with gain and bias, and normalisations before them."""
+
+    def conv(inputs: int, outputs: int, kernel: int) -> int:
+        return outputs * (inputs * kernel**2 + 2)
+
+    total, inputs = conv(channels, 16, 3), 16
+    for stage in range(3):
+        outputs = 16 * 2**stage * width
+        total += 2 * inputs + conv(inputs, outputs, 1)
+        for _ in range((depth - 4) // 6):
+            total += 2 * inputs + conv(inputs, outputs, 3) + 2 * outputs + conv(outputs, outputs, 3)
+            inputs = outputs
+    return total + 2 * inputs + (inputs + 1) * classes
+
+
+@pytest.mark.parametrize(
+    ("name", "depth", "width"), [("wrn-16-4", 16, 4), ("wrn-40-4", 40, 4), ("wrn-16-1", 16, 1), ("wrn-10-1", 10, 1)]
+)
+def test_network_has_the_layers_of_its_name(name: str, depth: int, width: int) -> None:
+    network = nets.build(name, (3, 32, 32), 10)
+    assert sum(p.numel() for p in network.parameters()) == size_of(depth, width, 3, 10)
+    norms = [layer for layer in network.modules() if isinstance(layer, nn.GroupNorm)]
+    assert len(norms) == depth and all(layer.num_groups == GROUPS for layer in norms)
+    assert not list(network.body.buffers()), "no statistics of data"
+
+
+def test_sizes_of_the_published_networks() -> None:
+    assert size_of(16, 4, 3, 10) == 2_753_818 and size_of(40, 4, 3, 10) == 8_961_306
+
+
+def test_filters_are_standardised_by_the_formula() -> None:
+    torch.manual_seed(0)
+    layer = StandardisedConv(3, 4, 3, stride=2).double()
+    layer.weight.data.mul_(7).add_(2)
+    layer.gain.data.uniform_(0.5, 2)
+    layer.bias.data.uniform_(-1, 1)  # type: ignore[union-attr]
+    filters = np.empty((4, 3, 3, 3))
+    for o, raw in enumerate(layer.weight.detach().numpy()):
+        filters[o] = float(layer.gain.detach()[o]) * (raw - raw.mean()) / np.sqrt(raw.size * raw.var())
+    images = torch.rand(2, 3, 8, 8, dtype=torch.float64)
+    expected = F.conv2d(images, torch.from_numpy(filters), layer.bias, stride=2, padding=1)
+    torch.testing.assert_close(layer(images), expected)
+    assert np.square(filters).sum((1, 2, 3)) == pytest.approx(layer.gain.detach().numpy() ** 2)
+
+
+def test_constant_filter_is_zero_and_has_a_finite_gradient() -> None:
+    layer = StandardisedConv(1, 2, 3)
+    layer.weight.data.fill_(0.3)
+    layer(torch.rand(1, 1, 5, 5)).sum().backward()
+    assert layer.weight.grad is not None and layer.weight.grad.isfinite().all()
+    assert layer.standardised().abs().max() < 1e-4
+
+
+def test_small_images_are_refused() -> None:
+    with pytest.raises(BenchError, match=r"wrn-16-4.*7x7"):
+        nets.build("wrn-16-4", (1, 7, 7), 4)
+
+
+def test_record_does_not_depend_on_the_batch() -> None:
+    torch.manual_seed(0)
+    network, images = nets.build("wrn-10-1", (1, 16, 16), 4).double(), torch.rand(5, 1, 16, 16, dtype=torch.float64)
+    together = network(images)
+    images[1:] = 0.1
+    torch.testing.assert_close(network(images)[0], together[0], rtol=0, atol=1e-12)
 
 
 def test_only_tempered_sigmoids_bound_the_features() -> None:

@@ -154,7 +154,7 @@ class TestMissing:
         first, *others = departures.grids("digits", ["rmia", "domias"], "attack")
         assert first == {"attack": "rmia", "method": "no-defence", "epsilon": "none", "note": "as it is"}
         assert [{key for key in each if "." in key} for each in others] == [{"attack.gamma"}], (
-            "the kind of the references does not matter on a teacher, and domias needs released images"
+            "domias needs released images"
         )
 
     def test_recipe_leaves_out_measured_changes(self, departures: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,9 +130,7 @@ def test_single_point_next_to_lines_is_grey() -> None:
     buttons = re.findall(r"</svg>([^<]+)</button>", markup)
     assert buttons == ["dpsd printed, quick", sweep_points.OTHERS] and f"c{sweep_charts.PRINTED_COLOUR}" in markup
     (without,) = drawn(BETA, alone)
-    assert [point.method for point in without.points] == ["dpsd printed, quick epsilon=2.0"], (
-        "no lines to compare it with"
-    )
+    assert [point.method for point in without.points] == ["dpsd printed, quick epsilon=2.0"], "no line"
 
 
 def test_methods_are_compared_at_most_common_conditions() -> None:

@@ -20,7 +20,6 @@ from bench.papers.printed_numbers import COLUMNS, NAMES, PrintedNumber, epsilons
 
 
 def row(method: str, epsilon: object = "", options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """A row of MNIST's board."""
     groups = {"teachers": "method", "epsilon": "budget", "account": "budget", "solve": "budget", "iterations": "attack"}
     given: dict[str, dict[str, Any]] = {}
     for name, value in (options or {}).items():
@@ -37,7 +36,6 @@ def row(method: str, epsilon: object = "", options: dict[str, Any] | None = None
 
 
 def result(method: str, epsilon: object = "", options: dict[str, Any] | None = None, **more: Any) -> Result:
-    """The result of such a row."""
     (found,) = results_of(row(method, epsilon, options, **more))
     return found
 
@@ -185,19 +183,6 @@ def test_numbers_cut_and_rounded_agree() -> None:
 
 def test_method_names_are_installed_methods() -> None:
     assert set(NAMES.values()) | set(matching.OWN_PAPER) <= set(registry.entries("method"))
-
-
-@pytest.mark.parametrize(
-    ("paper", "table", "words"),
-    [
-        ("dpds", "Table I", ["dpds", "dp-dfd, dpdfd, dgd, dpsd"]),
-        ("dpsd", "Table IX", ["Table IX", "Table I, Table II"]),
-    ],
-)
-def test_unknown_paper_or_table_is_refused(paper: str, table: str, words: list[str]) -> None:
-    with pytest.raises(BenchError) as caught:
-        printed_numbers.table(paper, table)
-    assert all(word in str(caught.value) for word in words)
 
 
 def test_load_refuses_other_files(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ START = (
 
 
 def find() -> str | None:
-    """The browser's path, or None."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
@@ -87,45 +86,37 @@ class Browser:
             self.trouble.append(f"request for {found['request']['url']}")
 
     def open(self, address: str) -> None:
-        """Go to an address and wait until it is loaded."""
         self.call("Page.navigate", url=address)
         self.wait(f"location.href === {json.dumps(address)} && document.readyState === 'complete'")
 
     def ask(self, expression: str) -> Any:
-        """The value of a JavaScript expression, as JSON."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def wait(self, expression: str, seconds: float = 20) -> None:
-        """Wait until a JavaScript expression is true."""
         end = time.monotonic() + seconds
         while not self.ask(expression):
             assert time.monotonic() < end, f"still not true: {expression}"
             time.sleep(0.05)
 
     def click(self, finder: str) -> None:
-        """A real mouse click on the element that a JavaScript expression finds."""
         box = "(e => { e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect(); "
         where = self.ask(box + f"return [b.x + b.width / 2, b.y + b.height / 2]; }})({finder})")
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=where[0], y=where[1], button="left", clickCount=1)
 
     def type(self, text: str) -> None:
-        """Type text into what has the focus."""
         self.call("Input.insertText", text=text)
 
     def resize(self, width: int, height: int, mobile: bool = False) -> None:
-        """Another size of the window."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
     def screenshot(self, path: Path, whole: bool = False) -> None:
-        """Write a PNG of the window, or of the whole page."""
         answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def close(self) -> None:
-        """End the browser."""
         self._session = ""
         self.call("Browser.close")
         self._process.wait(20)

@@ -14,15 +14,7 @@ from made import name_boxes, overlap, record
 
 from bench import registry
 from bench.papers.figures import sweep_charts
-from bench.report import (
-    Sources,
-    charts,
-    figures,
-    picture,
-    points,
-    render,
-    runs,
-)
+from bench.report import Sources, charts, figures, picture, points, render, runs
 from bench.report.charts import Chart, Scale, styles
 from bench.report.points import Point
 
@@ -126,7 +118,6 @@ def test_bars_are_cut_at_the_frame() -> None:
 
 
 def chart_of(made: list[Point], kind: charts.Kind = "log") -> Chart:
-    """A chart of points over an axis of a kind."""
     x, y = Scale("x", [each.x for each in made], kind), Scale("y", [each.y for each in made])
     return Chart(x, y, made, styles(each.method for each in made))
 
@@ -277,6 +268,4 @@ def test_styles_differ_for_all_methods() -> None:
     look = styles(methods)
     assert len(set(look.values())) == len(methods) and {shape for _, shape in look.values()} <= set(picture.MARKERS)
     assert sweep_charts.PRINTED_COLOUR not in {colour for colour, _ in look.values()}, "grey is for published numbers"
-    assert all(one[0] != two[0] and one[1] != two[1] for one, two in pairwise(look.values())), (
-        "neighbours differ in both"
-    )
+    assert all(one[0] != two[0] and one[1] != two[1] for one, two in pairwise(look.values()))

@@ -18,14 +18,7 @@ from bench.boards.flags import flags_of_row
 from bench.cli import report as report_command
 from bench.errors import BenchError
 from bench.privacy.claims import BELOW_ACCOUNT, BELOW_AUDIT, DEFECTS, NO_EPSILON
-from bench.report import (
-    Sources,
-    boards,
-    gather,
-    glossary,
-    render,
-    runs,
-)
+from bench.report import Sources, boards, gather, glossary, render, runs
 from bench.report.columns import ALL
 from bench.report.files import script
 from bench.report.site import build_content, parts
@@ -156,7 +149,6 @@ def test_nested_events_are_formatted() -> None:
 
 
 def write(folder: Path, found: Record, **files: bytes) -> None:
-    """A run's directory."""
     place = folder / "records" / found.hash
     place.mkdir(parents=True)
     for name, data in files.items():

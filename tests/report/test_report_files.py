@@ -51,8 +51,6 @@ def test_interrupted_report_is_written_again(tmp_path: Path, monkeypatch: pytest
 
 
 class Elements(HTMLParser):
-    """Collects start tags."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.found: list[tuple[str, dict[str, str | None]]] = []

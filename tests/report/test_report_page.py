@@ -36,7 +36,6 @@ def some_records() -> list[Record]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report's page, on a disk."""
     records = some_records()
     pictures = {r.hash: {"synthetic": png()} for r in records if r.spec["release"]["method"] == "dgd"}
     row = {"paper": "dpsd", "table": "Table I", "dataset": "digits", "method": "dpsd", "kind": "generator", "note": ""}

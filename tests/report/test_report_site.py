@@ -268,15 +268,8 @@ def test_method_page_has_all_sections(page: Browser) -> None:
     page.click("document.querySelector('tbody a')")
     page.wait("current === '#method-dp-merf'")
     text = words(page)
-    for told in (
-        "Its claims",
-        "Theorem 1",
-        "Measurements",
-        "Attacks on it",
-        "gmi (printed) 80.0 %",
-        "Run it",
-    ):
-        assert told in text
+    for line in ("Its claims", "Theorem 1", "Measurements", "Attacks on it", "gmi (printed) 80.0 %", "Run it"):
+        assert line in text
     assert "bench run --method dp-merf" in text and "DPSD, Table I" in text
     page.click("document.querySelector('main > * > details summary, #view > details summary')")
     assert "Differs from the paper" in words(page)

@@ -1,4 +1,4 @@
-"""Helpers of tests that start processes: modules that these import, their environment, ports, and their end."""
+"""Helpers of tests of sweeps: recipes and their plans; modules, environment, ports and end of processes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,33 @@ import importlib
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, write_toy
 
 import bench
+from bench.cli.sweep import SettingsParser
 from bench.errors import BudgetError
+from bench.sweeps.plan import Cell, plan
+from bench.sweeps.recipe import read
+
+
+def recipe(folder: Path, *grids: str, images: int = 160, **defaults: str) -> Path:
+    """A recipe over the toy data set, with datalens as the teacher; grids and defaults are TOML."""
+    write_toy(folder, images)
+    given = {"teacher": '"datalens"', "dataset": f'"npz:{folder}/toy.npz"', "seeds": "[0]"} | defaults
+    head = "".join(f"{name} = {value}\n" for name, value in given.items())
+    path = folder / "toy.toml"
+    path.write_text(f"[defaults]\n{head}" + "".join(f"[[grid]]\n{grid}\n" for grid in grids), encoding="utf-8")
+    return path
+
+
+def planned(path: Path, out: Path, datasets: Sequence[str] = (), **more: Any) -> list[Cell]:
+    common = ["--tier", "smoke", "--out", str(out), "--device", "cpu"]
+    return plan(read(path), common, datasets, out, SettingsParser(), **more)
 
 
 def importable(name: str, source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -51,7 +70,6 @@ def sweep_in_python(out: Path, **options: Any) -> bench.SweepResult:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return free ports."""
     probes = [socket.socket() for _ in range(count)]
     for probe in probes:
         probe.bind(("", 0))

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from conftest import BENCH
-from test_sweep import outcomes, recipe
+from test_sweep import outcomes
 
 from bench.sweeps.executors import devices_of
 from bench.sweeps.ray_cluster import is_listening, tasks_per_node
-from tests.sweeps.importable import environment, free_ports, sweep_in_python
+from tests.sweeps.importable import environment, free_ports, recipe, sweep_in_python
 
 KILLER = """
 import os, signal, subprocess, sys, time
@@ -91,7 +91,6 @@ def head(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def child(process: int, name: str) -> int:
-    """Return the child process of that name."""
     until = time.monotonic() + 120
     listed = Path(f"/proc/{process}/task/{process}/children")
     while time.monotonic() < until:
@@ -103,7 +102,6 @@ def child(process: int, name: str) -> int:
 
 
 def ended(out: Path) -> list[str]:
-    """Return the cells that a sweep has recorded as done."""
     if not list(out.glob("sweeps/*.json")):
         return []
     return [name for name, outcome in outcomes(out).items() if outcome["state"] == "ok"]

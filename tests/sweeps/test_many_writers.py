@@ -10,30 +10,19 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import BENCH, write_toy
+from conftest import BENCH
 
 from bench.storage.records import RECORD, Record
 from bench.storage.store import inspect
-from tests.sweeps.importable import environment
+from tests.sweeps.importable import environment, recipe
 
-WHOLE = """
-[[grid]]
-method = ["no-defence", "label-smoothing", "dp-sgd"]
-seeds = [0, 1]
-epsilon = 5
-"""
-DIVERGING = """
-[[grid]]
-method = "rr"
-"method.rate" = 1e38
-epsilon = 1
-"""
+WHOLE = 'method = ["no-defence", "label-smoothing", "dp-sgd"]\nseeds = [0, 1]\nepsilon = 5'
+DIVERGING = 'method = "rr"\n"method.rate" = 1e38\nepsilon = 1'
 
 
 def sweep(folder: Path) -> subprocess.Popen[str]:
-    """A sweep with four workers, begun."""
     return subprocess.Popen(
-        [*BENCH, "sweep", "many.toml", "--tier", "smoke", "--jobs", "4"],
+        [*BENCH, "sweep", "toy.toml", "--tier", "smoke", "--jobs", "4"],
         cwd=folder, env=environment(OMP_NUM_THREADS="1"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -53,15 +42,13 @@ def kill_one(out: Path, patience: float = 200) -> int:
 
 def states(out: Path) -> dict[str, str]:
     """Cell to state, of the sweep that wrote its summary last."""
-    content = json.loads((out / "sweeps" / "many-smoke.json").read_text(encoding="utf-8"))
+    content = json.loads((out / "sweeps" / "toy-smoke.json").read_text(encoding="utf-8"))
     return {outcome["name"]: outcome["state"] for outcome in content["outcomes"]}
 
 
 @pytest.mark.slow
 def test_two_sweeps_with_killed_worker_lose_nothing(tmp_path: Path) -> None:
-    write_toy(tmp_path, 160)
-    head = f'[defaults]\nteacher = "datalens"\ndataset = "npz:{tmp_path}/toy.npz"\n'
-    (tmp_path / "many.toml").write_text(head + WHOLE + DIVERGING, encoding="utf-8")
+    recipe(tmp_path, WHOLE, DIVERGING)
     out = tmp_path / "runs"
     started = [sweep(tmp_path), sweep(tmp_path)]
     kill_one(out)

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 from conftest import BENCH
-from test_sweep import HOURS, accept_interrupts, outcomes, recipe
+from test_sweep import HOURS, accept_interrupts, outcomes
 
 from bench.errors import BenchError
 from bench.sweeps.executors import Task
 from bench.sweeps.slurm_cluster import Slurm
-from tests.sweeps.importable import environment, free_ports, importable, sweep_in_python
+from tests.sweeps.importable import environment, free_ports, importable, recipe, sweep_in_python
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 CONFIG = """
@@ -98,13 +98,11 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def state(folder: Path) -> str:
-    """Return the state of the node, as sinfo shows it."""
     found = subprocess.run(["sinfo", "--noheader", "--format=%t"], capture_output=True, text=True, check=False)
     return found.stdout.strip().rstrip("*~#!%$@^-")
 
 
 def daemon_logs(folder: Path) -> str:
-    """The logs of the daemons."""
     logs = [*folder.glob("*.said"), *folder.glob("*.log")]
     return "\n".join(f"{log.name}: {log.read_text(errors='replace')[-1500:]}" for log in logs)
 
@@ -153,9 +151,7 @@ def test_slurm_interrupted_sweep_cancels_its_jobs(slurm: Path, tmp_path: Path) -
     until = time.monotonic() + 30
     while jobs() and time.monotonic() < until:
         time.sleep(0.5)
-    assert not jobs() and not list((tmp_path / "runs").glob("steps/release/.making-*")), (
-        "a cancelled job removes its work directory"
-    )
+    assert not jobs() and not list((tmp_path / "runs").glob("steps/release/.making-*")), "work directories are removed"
 
 
 @pytest.mark.slow
@@ -169,7 +165,6 @@ def test_slurm_python_sweep_returns_runs_and_errors(
 
 
 def jobs() -> str:
-    """Return the jobs that wait or run."""
     return subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, check=True).stdout
 
 

@@ -16,24 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import BENCH, write_toy
+from conftest import BENCH
 
 from bench.cli import main
 from bench.sweeps.executors import Task
 from bench.sweeps.local import Local
 from bench.sweeps.processes import threads_each
-from tests.sweeps.importable import environment
+from tests.sweeps.importable import environment, recipe
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def recipe(folder: Path, *grids: str, seeds: str = "[0]") -> Path:
-    """A recipe over the toy data set, with datalens as the teacher."""
-    write_toy(folder, 160)
-    head = f'[defaults]\nteacher = "datalens"\ndataset = "npz:{folder}/toy.npz"\nseeds = {seeds}\n'
-    path = folder / "toy.toml"
-    path.write_text(head + "".join(f"[[grid]]\n{grid}\n" for grid in grids), encoding="utf-8")
-    return path
+Sweep = Callable[..., tuple[int, str, str]]
 
 
 def outcomes(out: Path) -> dict[str, dict[str, Any]]:
@@ -42,26 +34,34 @@ def outcomes(out: Path) -> dict[str, dict[str, Any]]:
     return {o["name"].split()[0] + " " + o["name"].split()[-1]: o for o in json.loads(path.read_text())["outcomes"]}
 
 
-def test_dry_run_lists_every_cell_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = recipe(
-        tmp_path,
-        'method = ["no-defence", "not-there"]',
-        'method = "rr"\naccount = "accounted"',
-        'method = "rr"\ndataset = "stl10"',
-    )
+@pytest.fixture
+def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Sweep:
+    """A function that runs `bench sweep` at tier smoke in the folder of the recipe: status, output and errors."""
     monkeypatch.chdir(tmp_path)
-    assert main(["sweep", str(path), "--tier", "smoke", "--dry-run"]) == 0
-    listed = " ".join(capsys.readouterr().out.split())
-    assert "1 ready, 1 refused, 2 planned; 4 in all" in listed
+
+    def run(*options: str, path: str = "toy.toml") -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(["sweep", path, "--tier", "smoke", *options])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_dry_run_lists_every_cell_and_writes_nothing(tmp_path: Path, sweep: Sweep) -> None:
+    own = 'method = ["no-defence", "not-there"]'
+    recipe(tmp_path, own, 'method = "rr"\naccount = "accounted"', 'method = "rr"\ndataset = "stl10"')
+    status, out, _ = sweep("--dry-run")
+    listed = " ".join(out.split())
+    assert status == 0 and "1 ready, 1 refused, 2 planned; 4 in all" in listed
     assert all(value in listed for value in ("'not-there'", "'stl10'", "--unit label"))
     assert not (tmp_path / "runs").exists()
-    assert main(["sweep", str(path), "--tier", "smoke", "--dry-run", "--out", "new/runs"]) == 0
+    assert sweep("--dry-run", "--out", "new/runs")[0] == 0
     assert {file.name for file in tmp_path.iterdir()} == {"toy.npz", "toy.toml"}
 
 
-def test_dry_run_of_image_files_reads_decoded_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dry_run_of_image_files_reads_decoded_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sweep: Sweep
+) -> None:
     from PIL import Image
 
     for part, count in (("train", 60), ("test", 10)):
@@ -69,48 +69,36 @@ def test_dry_run_of_image_files_reads_decoded_ones(tmp_path: Path, monkeypatch: 
             (folder := tmp_path / "set" / part / label).mkdir(parents=True)
             for i in range(count):
                 Image.fromarray(np.random.default_rng(i).integers(0, 255, (16, 16), np.uint8)).save(folder / f"{i}.png")
-    path = tmp_path / "set.toml"
-    path.write_text('[[grid]]\nmethod = "no-defence"\nteacher = "datalens"\ndataset = "imagefolder:set@16"\n')
-    monkeypatch.chdir(tmp_path)
-    typed = ["sweep", str(path), "--tier", "smoke", "--dry-run", "--out", "runs"]
-    assert main(typed) == 0 and not (tmp_path / "runs").exists()
-    assert main(["run", "--method", "no-defence", "--teacher", "datalens", "--dataset", "imagefolder:set@16",
-                 "--tier", "smoke", "--out", "runs"]) == 0  # fmt: skip
+    recipe(tmp_path, 'method = "no-defence"', dataset='"imagefolder:set@16"')
+    assert sweep("--dry-run")[0] == 0 and not (tmp_path / "runs").exists()
+    line = "run --method no-defence --teacher datalens --dataset imagefolder:set@16 --tier smoke"
+    assert main(line.split()) == 0
     before = sorted(tmp_path.rglob("*"))
     monkeypatch.setattr("bench.data.image_files.decode_files", None)  # nothing is decoded a second time
-    assert main(typed) == 0 and sorted(tmp_path.rglob("*")) == before
+    assert sweep("--dry-run")[0] == 0 and sorted(tmp_path.rglob("*")) == before
 
 
-def test_dry_run_title_and_negative_numbers_are_literal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_title_and_negative_numbers_are_literal(tmp_path: Path, sweep: Sweep) -> None:
     path = recipe(tmp_path, 'method = "no-defence"\n"teacher.lr" = -1e-5')
     path.write_text('title = "Ours [table 3] and [/new]"\n' + path.read_text(encoding="utf-8"), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    assert main(["sweep", str(path), "--tier", "smoke", "--dry-run"]) == 0
-    told = capsys.readouterr().out
-    assert "Ours [table 3] and [/new]" in told and "expected one argument" not in told and "-1e-05" in told
+    status, out, _ = sweep("--dry-run")
+    assert status == 0 and "Ours [table 3] and [/new]" in out
+    assert "expected one argument" not in out and "-1e-05" in out
 
 
-def test_dry_run_states_a_shared_reason_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = recipe(
-        tmp_path, 'method = ["no-defence", "pate"]\ndataset = "mnist"\nseeds = [0, 1, 2]', 'method = "no-such"'
-    )
-    monkeypatch.chdir(tmp_path)
-    assert main(["sweep", str(path), "--data-root", "nowhere", "--tier", "smoke", "--dry-run"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert sum("(1)" in line for line in lines) == 7, "six cells and the reason"
-    (told,) = [line for line in lines if line.startswith("(1) ")]
-    assert "nowhere" in told and not any("(2)" in line for line in lines)
+def test_dry_run_states_a_shared_reason_once(tmp_path: Path, sweep: Sweep) -> None:
+    unread = 'method = ["no-defence", "pate"]\ndataset = "mnist"\nseeds = [0, 1, 2]'
+    recipe(tmp_path, unread, 'method = "no-such"')
+    status, out, _ = sweep("--data-root", "nowhere", "--dry-run")
+    lines = out.splitlines()
+    assert status == 0 and sum("(1)" in line for line in lines) == 7, "six cells and the reason"
+    (reason,) = [line for line in lines if line.startswith("(1) ")]
+    assert "nowhere" in reason and not any("(2)" in line for line in lines)
     assert any("'no-such'" in line for line in lines)
 
 
 @pytest.mark.thorough
-def test_sweep_continues_after_failures_and_is_cached(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sweep_continues_after_failures_and_is_cached(bench: Bench, tmp_path: Path, sweep: Sweep) -> None:
     path = recipe(
         tmp_path,
         'method = ["no-defence", "label-smoothing", "not-there"]',
@@ -135,20 +123,14 @@ def test_sweep_continues_after_failures_and_is_cached(
     assert lines == [(str(n), "left" if n < 6 else "") for n in range(1, 7)]
     teachers = list((tmp_path / "runs" / "steps" / "teacher").glob("[0-9a-f]*"))
     assert len(teachers) == 2, "runs with one seed share a teacher"
-    monkeypatch.chdir(tmp_path)
-    assert main(["sweep", str(path), "--tier", "smoke", "--dry-run"]) == 0
-    again = capsys.readouterr().out
-    assert "4 cached" in again and "2 ready" in again, again
+    status, again, _ = sweep("--dry-run")
+    assert status == 0 and "4 cached" in again and "2 ready" in again, again
 
 
-def test_sweep_old_option_executor_is_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = recipe(tmp_path, 'method = "no-defence"')
-    monkeypatch.chdir(tmp_path)
-    assert main(["sweep", str(path), "--tier", "smoke", "--executor", "ray", "--gpus", "1", "--dry-run"]) == 0
-    shown = capsys.readouterr()
-    assert "1 ready" in shown.out and "--backend ray" in shown.err.splitlines()[0]
+def test_sweep_old_option_executor_is_accepted(tmp_path: Path, sweep: Sweep) -> None:
+    recipe(tmp_path, 'method = "no-defence"')
+    status, out, notice = sweep("--executor", "ray", "--gpus", "1", "--dry-run")
+    assert status == 0 and "1 ready" in out and "--backend ray" in notice.splitlines()[0]
 
 
 @pytest.mark.parametrize(
@@ -179,19 +161,13 @@ def test_sweep_old_option_executor_is_accepted(
     ],
 )
 def test_sweep_bad_option_exits_with_2_and_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    said: str,
+    tmp_path: Path, sweep: Sweep, arguments: list[str], said: str
 ) -> None:
     recipe(tmp_path, 'method = "no-defence"')
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "sweeps").touch()
-    monkeypatch.chdir(tmp_path)
-    assert main(["sweep", *arguments, "--tier", "smoke"]) == 2
-    told = capsys.readouterr().err
-    assert said in told and len(told.strip().splitlines()) == 1
+    status, _, error = sweep(*arguments[1:], path=arguments[0])
+    assert status == 2 and said in error and len(error.strip().splitlines()) == 1
 
 
 @pytest.mark.thorough
@@ -256,9 +232,7 @@ def start_sweep(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
 @pytest.mark.parametrize(
     "kind", [signal.SIGINT, *(pytest.param(k, marks=pytest.mark.slow) for k in (signal.SIGTERM, signal.SIGHUP))]
 )
-def test_sweep_interrupted_ends_children_and_continues(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: signal.Signals
-) -> None:
+def test_sweep_interrupted_ends_children_and_continues(tmp_path: Path, sweep: Sweep, kind: signal.Signals) -> None:
     started, child = start_sweep(tmp_path)
     os.kill(child, 0)
     os.kill(started.pid, kind)
@@ -266,35 +240,24 @@ def test_sweep_interrupted_ends_children_and_continues(
     assert started.returncode == 130 and said
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
-    typed = ["sweep", str(tmp_path / "toy.toml"), "--tier", "smoke", "--out", str(tmp_path / "runs"), "--dry-run"]
-    assert main(typed) == 0
-    listed = capsys.readouterr()
-    assert "2 ready" in listed.out, listed.out + listed.err
+    status, listed, error = sweep("--dry-run")
+    assert status == 0 and "2 ready" in listed, listed + error
 
 
-def test_sweep_cell_beyond_time_limit_stays_ready(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = recipe(tmp_path, 'method = ["no-defence", "fedavg"]\nepsilon = "none"')
-    monkeypatch.chdir(tmp_path)
-    assert main(["sweep", str(path), "--tier", "smoke", "--within", "1e-6"]) == 0
-    told = capsys.readouterr()
-    assert "2 ready" in told.out and "2 of 2" in told.err + told.out
+def test_sweep_cell_beyond_time_limit_stays_ready(tmp_path: Path, sweep: Sweep) -> None:
+    recipe(tmp_path, 'method = ["no-defence", "fedavg"]\nepsilon = "none"')
+    status, out, error = sweep("--within", "1e-6")
+    assert status == 0 and "2 ready" in out and "2 of 2" in error + out
     assert {outcome["state"] for outcome in outcomes(tmp_path / "runs").values()} == {"ready"}
 
 
 @pytest.mark.slow
-def test_sweep_at_time_limit_keeps_finished_cells(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = recipe(tmp_path, HOURS, 'method = "no-defence"')
-    monkeypatch.chdir(tmp_path)
-    began, typed = time.monotonic(), ["sweep", str(path), "--tier", "smoke", "--jobs", "2"]
-    assert main([*typed, "--within", "1"]) == 0 and 55 < time.monotonic() - began < 100
-    capsys.readouterr()
+def test_sweep_at_time_limit_keeps_finished_cells(tmp_path: Path, sweep: Sweep) -> None:
+    recipe(tmp_path, HOURS, 'method = "no-defence"')
+    began = time.monotonic()
+    assert sweep("--jobs", "2", "--within", "1")[0] == 0 and 55 < time.monotonic() - began < 100
     states = {name.split()[0]: outcome["state"] for name, outcome in outcomes(tmp_path / "runs").items()}
     assert states == {"dpsd": "ready", "no-defence": "ok"}
-    assert not list((tmp_path / "runs").glob("steps/release/.making-*")), (
-        "an interrupted run removes its work directory"
-    )
-    assert main([*typed, "--dry-run"]) == 0 and "1 cached, 1 ready" in capsys.readouterr().out
+    assert not list((tmp_path / "runs").glob("steps/release/.making-*")), "it is removed"
+    status, listed, _ = sweep("--jobs", "2", "--dry-run")
+    assert status == 0 and "1 cached, 1 ready" in listed

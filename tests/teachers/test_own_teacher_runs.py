@@ -39,7 +39,6 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mynets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A module `mynets_of_a_run` in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     path = tmp_path / "mynets_of_a_run.py"
@@ -96,8 +95,7 @@ def test_users_network_as_student_is_refused(toy: Path, tmp_path: Path, mynets: 
 
 
 @pytest.mark.parametrize(
-    ("teacher", "expected"),
-    [("no_such_module:small", "no_such_module"), ("{}:smal", "'small'"), ("math:sqrt", "math")],
+    ("teacher", "expected"), [("no_such_module:small", "no_such_module"), ("{}:smal", "'small'"), ("math:sqrt", "math")]
 )
 def test_run_with_wrong_network_exits_with_2(
     toy: Path, tmp_path: Path, mynets: Path, capsys: pytest.CaptureFixture[str], teacher: str, expected: str

@@ -1,4 +1,4 @@
-"""Training recipes of teachers and evaluators: tiers, options, and their settings in records."""
+"""Training recipes of teachers and evaluators: tiers, options, settings in records, and changes to images."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import math
 from functools import partial
 
 import pytest
+import torch
 from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from bench import data, plugins, registry, teachers, testing
 from bench.boards import read_records
@@ -19,7 +21,7 @@ from bench.nets import check
 from bench.storage.specs import digest
 from bench.teachers import Recipe, make_recipe, recipe_for
 from bench.teachers.recipe import EVALUATOR_TIERS
-from bench.teachers.recipes.faces import Faces
+from bench.teachers.recipes.faces import Faces, erased, lightened
 
 KEYS = {
     "smoke": "08d2a8aece8762a5",
@@ -158,3 +160,68 @@ def test_evaluator_refuses_bad_option(given: dict[str, str], error: type[BenchEr
     with pytest.raises(error) as caught:
         recipe_for("quick", "digits", given)
     assert all(value in str(caught.value) for value in values)
+
+
+NONE = {"flip": False, "turn": 0.0, "scale": 0.0, "move": 0.0, "light": 0.0, "erase": 0.0}
+
+
+def pictures(n: int = 64) -> Tensor:
+    return torch.randint(0, 256, (n, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+
+
+def augment(images: Tensor, **given: float | bool) -> Tensor:
+    return Faces(**{**NONE, **given}).augment(images, torch.Generator().manual_seed(1))  # type: ignore[arg-type]
+
+
+def test_augment_draws_for_each_image() -> None:
+    one = pictures(1).expand(40, -1, -1, -1)
+    found = Faces().augment(one, torch.Generator().manual_seed(1))
+    assert found.dtype == torch.uint8 and found.shape == one.shape
+    assert len(found.flatten(1).unique(dim=0)) == 40
+
+
+def test_augment_without_options_only_desaturates() -> None:
+    images = pictures()
+    found = augment(images).float()
+    spread = [float(each.float().std(1).mean()) for each in (found, images)]
+    assert 0.6 * spread[1] < spread[0] < 0.9 * spread[1]
+    assert float((found.mean(1) - images.float().mean(1)).abs().max()) <= 1
+
+
+@pytest.mark.parametrize(
+    "given", [{"flip": True}, {"turn": 10.0}, {"scale": 0.2}, {"move": 0.2}, {"light": 0.3}, {"erase": 1.0}]
+)
+def test_augment_options_have_an_effect(given: dict[str, float]) -> None:
+    assert not torch.equal(augment(pictures(), **given), augment(pictures()))
+
+
+def test_augment_moves_at_most_as_declared() -> None:
+    dot = torch.zeros(400, 1, 41, 41, dtype=torch.uint8)
+    dot[:, :, 20, 20] = 255
+    places = torch.arange(41.0) - 20
+    found = augment(dot, move=0.1).float()
+    along = (found.sum((1, 2)) * places).sum(1) / found.sum((1, 2, 3))
+    assert 3.6 < float(along.abs().max()) < 4.6, "a tenth of 41 pixels"
+    assert abs(float(along.mean())) < 0.5
+
+
+def test_lightened_changes_brightness_and_contrast() -> None:
+    image = torch.tensor([0.2, 0.4]).view(1, 1, 1, 2)
+    brighter = lightened(image, torch.tensor([[0.5], [0.0]]), torch.zeros(1))
+    stronger = lightened(image, torch.tensor([[0.0], [0.5]]), torch.zeros(1))
+    assert torch.allclose(brighter.flatten(), torch.tensor([0.3, 0.6]))
+    assert torch.allclose(stronger.flatten(), torch.tensor([0.15, 0.45]))
+    colour = torch.tensor([0.0, 0.3, 0.6]).view(1, 3, 1, 1)
+    assert torch.allclose(lightened(colour, torch.zeros(2, 1), torch.ones(1)), torch.full((1, 3, 1, 1), 0.3))
+
+
+def test_erased_removes_rectangle_with_chance() -> None:
+    images = torch.rand(2000, 3, 20, 20, generator=torch.Generator().manual_seed(0))
+    drawn = torch.rand(3, 2000, generator=torch.Generator().manual_seed(1))
+    found = erased(images, drawn, 0.5)
+    changed = (found != images).any(1)
+    assert 0.45 < float(changed.flatten(1).any(1).float().mean()) < 0.55
+    inside = changed[0 if bool(changed[0].any()) else int(changed.flatten(1).any(1).nonzero()[0])]
+    rows, columns = inside.any(1).nonzero(), inside.any(0).nonzero()
+    assert int(inside.sum()) == len(rows) * len(columns), "a rectangle"
+    assert torch.equal(erased(images, drawn, 0.0), images)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -29,12 +30,10 @@ def fresh(seed: int, arch: str = ARCH, classes: int = 3) -> Classifier:
 
 
 def bare(seed: int = 0, classes: int = 3) -> State:
-    """The state dict of a network without its normalisation."""
     return fresh(seed, classes=classes).body.state_dict()
 
 
 def per_channel(seed: int = 0) -> Classifier:
-    """A classifier with a mean and a std for each channel."""
     made = fresh(seed)
     made.mean, made.std = (torch.tensor(value).view(1, 3, 1, 1) for value in (MEAN, STD))
     return made
@@ -215,25 +214,26 @@ def test_load_user_lists_differences(tmp_path: Path) -> None:
     refused(path, *values, content={name: torch.zeros(2) for name in unknown})
 
 
-def test_load_user_refuses_integers_as_weights(tmp_path: Path) -> None:
-    refused(tmp_path / "user.pt", "head.bias", "int8", content=bare() | {"head.bias": torch.zeros(3, dtype=torch.int8)})
+REFUSED: dict[str, Callable[[], tuple[object, tuple[str, ...]]]] = {
+    "integers": lambda: (bare() | {"head.bias": torch.zeros(3, dtype=torch.int8)}, ("head.bias", "int8")),
+    "nan": lambda: (below("module.", bare() | {"head.bias": torch.tensor([0, math.nan, 0])}), ("head.bias",)),
+    "infinity": lambda: (bare() | {"head.bias": torch.tensor([0, math.inf, 0])}, ("head.bias",)),
+    "beyond float32": lambda: (bare() | {"head.bias": torch.tensor([0, 1e300, 0]).double()}, ("head.bias",)),
+    "two networks": lambda: (below("teacher.", bare(0)) | below("student.", bare(2)), ("'teacher.'", "'student.'")),
+    "another network": lambda: (
+        below("module.", fresh(0, "evaluator-cnn").body.state_dict()),
+        ("--teacher evaluator-cnn",),
+    ),
+    "code": lambda: ({"state_dict": bare(), "config": Path("config")}, ("pathlib",)),
+    "module": lambda: (fresh(0), ("torch.save(model.state_dict(), FILE)",)),
+}
+"""Contents of a file, and values in the message."""
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300])
-def test_load_user_names_tensor_that_is_not_finite(tmp_path: Path, value: float) -> None:
-    state = {name: tensor.double() for name, tensor in bare().items()}
-    state["head.bias"][1] = value
-    refused(tmp_path / "user.pt", "head.bias", content=below("module.", state))
-
-
-def test_load_user_refuses_two_networks_in_one_file(tmp_path: Path) -> None:
-    both = below("teacher.", bare(0)) | below("student.", bare(2))
-    refused(tmp_path / "user.pt", "'teacher.'", "'student.'", content=both)
-
-
-def test_load_user_names_network_of_weights(tmp_path: Path) -> None:
-    state = below("module.", fresh(0, "evaluator-cnn").body.state_dict())
-    refused(tmp_path / "user.pt", "--teacher evaluator-cnn", content=state)
+@pytest.mark.parametrize("kind", REFUSED)
+def test_load_user_refuses_and_names(tmp_path: Path, kind: str) -> None:
+    content, values = REFUSED[kind]()
+    refused(tmp_path / "user.pt", *values, content=content)
 
 
 @pytest.mark.thorough
@@ -295,8 +295,3 @@ def test_load_user_runs_no_code(tmp_path: Path, legacy: bool) -> None:
     assert not trace.exists()
     torch.load(path, weights_only=False)
     assert trace.exists(), "the trap works: reading the same file carelessly runs it"
-
-
-def test_load_user_names_code_in_pickle(tmp_path: Path) -> None:
-    refused(tmp_path / "user.pt", "pathlib", content={"state_dict": bare(), "config": Path("config")})
-    refused(tmp_path / "module.pt", "torch.save(model.state_dict(), FILE)", content=fresh(0))

@@ -1,4 +1,4 @@
-"""Small image sets, models trained on them, and files of both."""
+"""Small image sets, models trained on them, score sets with a known amount of leakage, and files of all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -27,12 +28,10 @@ class Made:
     labels: Tensor
 
     def save(self, path: Path, **arrays: object) -> Path:
-        """A .npz file."""
         np.savez(path, images=self.images[:, 0].numpy(), labels=self.labels.numpy(), **arrays)
         return path
 
     def folder(self, path: Path) -> Path:
-        """A folder with one folder per class."""
         for number, (image, label) in enumerate(zip(self.images, self.labels.tolist(), strict=True)):
             (path / f"class{label}").mkdir(parents=True, exist_ok=True)
             Image.fromarray(image[0].numpy()).save(path / f"class{label}" / f"{path.name}{number:04}.png")
@@ -57,3 +56,28 @@ def trained(n: int = 150, seed: int = 0, epochs: int = 12) -> Classifier:
     model = nets.build("dense-cnn", SHAPE, CLASSES)
     fit(model, data.images, data.labels, Recipe(epochs=epochs, batch=32, shift=0), torch.device("cpu"), 0)
     return model
+
+
+Floats = NDArray[np.float64]
+
+
+def made_logits(n: int, shift: float, seed: int, classes: int = 3) -> tuple[Floats, NDArray[np.int64]]:
+    """(n, classes) logits whose true class has N(1 + shift, 1), and (n,) labels."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    logits = rng.normal(size=(n, classes)) * 0.1
+    logits[np.arange(n), labels] += rng.normal(1 + shift, 1, n)
+    return logits, labels
+
+
+def write_csv(path: Path, columns: dict[str, object]) -> Path:
+    rows = zip(*(list(values) for values in columns.values()), strict=True)  # type: ignore[call-overload]
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def write_logits(path: Path, n: int, shift: float, seed: int, **columns: object) -> Path:
+    logits, labels = made_logits(n, shift, seed)
+    wide = {f"logit_{place}": logits[:, place] for place in range(logits.shape[1])}
+    return write_csv(path, {"label": labels, **wide, **columns})
