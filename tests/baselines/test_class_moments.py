@@ -387,3 +387,9 @@ def test_game_worlds_differ_by_one_record() -> None:
         twice = torch.tensor([1.0, 2.0, 1.0]).double()
         moved = weight * first.square().sum(1) + (1 - weight) * (twice * second.square()).sum(1)
         assert moved.sqrt().tolist() == pytest.approx([1.0] * 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.75])
+def test_game_with_votes_is_accounted_at_the_budget(share: float) -> None:
+    game = ClassMoments(teachers=5, query_count=1, moments_share=share).game(Budget(1.0), "x", 3)
+    assert game.accounted == pytest.approx(1.0, rel=1e-3)
