@@ -294,7 +294,6 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
 
 Reader = Callable[[str], Any]
 """The parser of a cell; it raises ValueError for a damaged cell."""
-BELOW_0 = "below 0"
 RENAMED_FLAGS = {
     "account-mended": "account-corrected",
     "relation-mended": "relation-corrected",
@@ -310,7 +309,10 @@ def _text(cell: str) -> str:
 def _number(cell: str) -> float | None:
     if not cell:
         return None
-    found = float(cell)
+    try:
+        found = float(cell)
+    except ValueError:
+        found = math.nan
     if math.isnan(found):
         raise ValueError("not a number")
     return found
@@ -319,13 +321,13 @@ def _number(cell: str) -> float | None:
 def _epsilon(cell: str) -> float | None:
     found = _number(cell)
     if found is not None and found < 0:
-        raise ValueError(BELOW_0)
+        raise ValueError("which is below 0")
     return found
 
 
 def _tier(cell: str) -> str:
     if cell not in TIERS:
-        raise ValueError("unknown tier")
+        raise ValueError(f"none of {', '.join(TIERS)}")
     return cell
 
 
@@ -337,8 +339,7 @@ def _damage(heads: Sequence[str], readers: Sequence[Reader], line: Sequence[str]
         try:
             read(cell)
         except ValueError as error:
-            expected = f"none of {', '.join(TIERS)}" if read is _tier else "not a number"
-            return f"{head} is '{cell}', " + ("which is below 0" if str(error) == BELOW_0 else expected)
+            return f"{head} is '{cell}', {error if read in (_epsilon, _tier) else 'not a number'}"
     return "damaged"
 
 
