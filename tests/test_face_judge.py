@@ -209,8 +209,8 @@ def test_doctor_reports_the_face_judge(monkeypatch: pytest.MonkeyPatch, typed: T
     def refuse() -> None:
         raise BenchError("another model")
 
-    for absent, check, said in ((ABSENT, refuse, ABSENT), ("", refuse, "another model"),
-                                ("", lambda: None, "faces          found")):  # fmt: skip
+    cases = [(ABSENT, lambda: None, ABSENT), ("", refuse, "another model"), ("", lambda: None, "faces          found")]
+    for absent, check, said in cases:
         monkeypatch.setattr(face_descriptor, "absent", lambda absent=absent: absent)
         monkeypatch.setattr(face_descriptor, "check", check)
         assert said in typed("doctor").out

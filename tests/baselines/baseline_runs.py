@@ -65,13 +65,14 @@ def convert(
     method: str | type[Any],
     budget: Budget = FREE,
     teacher: Teacher | None = None,
+    /,
     student: str = "datalens",
     seed: int = 0,
     ctx: Context | None = None,
     variant: Variant | None = "printed",
     **options: Any,
 ) -> Release:
-    """Run a baseline at tier smoke on `teacher`, by default on what it needs."""
+    """Run a baseline at tier smoke on `teacher`, by default on what it needs; an option may be called teacher too."""
     made = smoke(method, variant, **options)
     given = teacher or teacher_for(made)
     torch.manual_seed(seed)

@@ -215,7 +215,7 @@ def test_undisputed_claim_equals_the_account(name: str) -> None:
 def test_coded_gradient_is_a_sampled_gaussian(name: str) -> None:
     """T Poisson-sampled Gaussians, whose epsilon is below the Renyi accountant's and not far from it."""
     steps = 20 if name == "geddp" else 50
-    release = convert(name, teacher=runs.forbidden_teacher(64), multiplier=2.5, batch=16, steps=steps)
+    release = convert(name, FREE, runs.forbidden_teacher(64), multiplier=2.5, batch=16, steps=steps)
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
     event = PoissonSampledDpEvent(16 / 64, GaussianDpEvent(2.5))
     assert entry.count == steps and entry.event == event
@@ -352,7 +352,7 @@ def test_too_few_records_are_refused(name: str, count: int) -> None:
 def test_every_record_is_used_by_dp_sgd() -> None:
     images = torch.rand(3, *SHAPE)
     for name in ("dp-sgd", "ts-adp", "gm-dp", "zcdp"):
-        one, other = (convert(name, teacher=runs.forbidden_teacher(n)).student(images) for n in (64, 65))
+        one, other = (convert(name, FREE, runs.forbidden_teacher(n)).student(images) for n in (64, 65))
         assert not torch.equal(one, other)
 
 

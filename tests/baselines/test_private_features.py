@@ -37,9 +37,9 @@ def toy(n: int = 200, shape: tuple[int, int, int] = SHAPE) -> Teacher:
 
 
 def convert(
-    budget: Budget, teacher: Teacher | None = None, ctx: Any = None, cls: Any = PrivateFeatures, **given: Any
+    budget: Budget, records: Teacher | None = None, /, ctx: Any = None, cls: Any = PrivateFeatures, **given: Any
 ) -> Release:
-    return baseline_runs.convert(cls, budget, teacher or toy(), ctx=ctx, variant=None, **given)
+    return baseline_runs.convert(cls, budget, records or toy(), ctx=ctx, variant=None, **given)
 
 
 def witnessed(monkeypatch: pytest.MonkeyPatch) -> Trace:
