@@ -155,7 +155,7 @@ def check_adam_step(
 
 
 @contextmanager
-def refused(match: str, error: type[Exception] = BenchError) -> Iterator[None]:
+def refused(match: str | None = None, error: type[Exception] = BenchError) -> Iterator[None]:
     """Expect an error whose message is one line."""
     with pytest.raises(error, match=match) as caught:
         yield

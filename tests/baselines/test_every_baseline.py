@@ -144,7 +144,7 @@ def _typed(option: Any, text: str) -> Any:
     ],
 )
 def test_budget_that_cannot_be_met_is_refused(name: str, given: dict[str, Any], budget: Budget) -> None:
-    with refused(""):
+    with refused():
         smoke(name, **given).check(budget, "toy", CLASSES)
 
 
@@ -345,7 +345,7 @@ def test_audit_refutes_only_a_third_of_the_account(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "count"), [("rr", 1), ("lp-2st", 3)])
 def test_too_few_records_are_refused(name: str, count: int) -> None:
-    with refused(""):
+    with refused():
         convert(name, Budget(2.0), runs.forbidden_teacher(count))
 
 
