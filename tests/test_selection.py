@@ -213,8 +213,8 @@ def test_missing_measurements_are_listed() -> None:
 
 def test_tuning_on_a_test_set_is_stated_for_its_variant_only() -> None:
     seen = "no unseen test set: on this one "
-    assert gaps("dpsd", variant="working")[-1] == seen + "settings of the queries and of the committee were chosen"
-    assert gaps("alibi", variant="working")[-1] == seen + "the uniform prior of the first steps was switched off"
+    assert gaps("dpsd", variant="working")[0] == seen + "settings of the queries and of the committee were chosen"
+    assert gaps("alibi", variant="working")[0] == seen + "the uniform prior of the first steps was switched off"
     for method, variant in (("dpsd", "printed"), ("private-features", "own"), ("not-installed", "own")):
         assert gaps(method, variant=variant) == gaps()
 

@@ -295,7 +295,7 @@ def missing_measurements(candidate: Candidate) -> list[str]:
     if candidate.device and all(device.startswith("cpu") for device in candidate.device.split(" | ")):
         found.append("nothing on a GPU")
     seen = tuned_on_test_sets(row.method, row.variant).get(data.base_name(row.dataset))
-    return [*found, f"no unseen test set: on this one {seen}"] if seen else found
+    return [f"no unseen test set: on this one {seen}", *found] if seen else found  # first, as long lists are cut
 
 
 def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
