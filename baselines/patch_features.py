@@ -47,7 +47,7 @@ from bench.config import Size
 from bench.dp_training.feature_training import SMOKE, FeatureTraining
 from bench.dp_training.fixed_features import digest_of, features_of, half_rows
 from bench.dp_training.head_accounting import Spending
-from bench.dp_training.whitening import BlockWhitening
+from bench.dp_training.whitening import WHITENING_VERSION, BlockWhitening
 from bench.nets import Classifier
 from bench.nets.classifiers.patch_nets import PatchRows
 from bench.privacy import Budget
@@ -154,11 +154,12 @@ class PatchFeatures(FeatureTraining):
 
         key = {
             "filters": digest_of(network), "features": sha256(features), "drawings": sha256(drawn),
-            "shares": list(shares), "rho": self.rho, "version": self.version,
+            "network": self.network_name(teacher.shape), "shares": list(shares), "rho": self.rho,
+            "version": [self.version, WHITENING_VERSION],
         }  # fmt: skip
         kept = ctx.artifacts.get("whitened-features", key, make)
-        rows = kept.pop("rows").to(ctx.device)
-        return rows, BlockWhitening.of_state({name: tensor.to(ctx.device) for name, tensor in kept.items()})
+        found = {name: tensor.to(ctx.device) for name, tensor in kept.items()}
+        return found["rows"], BlockWhitening.of_state(found)
 
     def spending(self, kind: str, budget: Budget, images: float = 0.0) -> Spending:
         """Calibrate to `budget` as `FeatureTraining`; without private whitening, and with T by the budget (step 3)."""

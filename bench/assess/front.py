@@ -18,6 +18,12 @@ from bench.storage.atomic_write import check_writable
 PathGiven = str | PathLike[str]
 
 
+def _check_report(report: PathGiven | None) -> None:
+    """Refuse a folder that cannot be written, before any work."""
+    if report is not None:
+        check_writable(Path(report), "--report")
+
+
 def assess(
     model: PathGiven | Callable[..., Any] | None = None,
     members: PathGiven | None = None,
@@ -93,11 +99,10 @@ def assess(
     chosen = policy if isinstance(policy, Policy) else read_policy(policy if isinstance(policy, str) else Path(policy))
     stated = None if claim is None else read_claim(claim)
     options = Options(chosen, stated, delta, combine, seed, command)
-    if report is not None:
-        check_writable(Path(report), "--report")
     if scores is not None:
         if model is not None or bundle is not None or samples is not None:
             raise BenchError("scores and something else to assess were given; give one of them")
+        _check_report(report)
         material = material_of_scores(Path(scores[0]), Path(scores[1]), delta, seed, match)
     else:
         if sum(each is not None for each in (model, bundle, samples)) != 1 or members is None or nonmembers is None:
@@ -105,6 +110,7 @@ def assess(
                 "nothing to assess, or several things: give --scores MEMBERS OTHERS, or --members, --nonmembers and "
                 "one of --model, --bundle and --samples"
             )
+        _check_report(report)
         # torch is needed from here on only
         from bench.assess.from_model import ModelCase, material_of_model
         from bench.assess.from_samples import SamplesCase, material_of_samples

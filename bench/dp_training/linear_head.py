@@ -114,11 +114,14 @@ def _blocks(rows: Tensor, labels: Tensor, groups: GroupProducts | None) -> Itera
     own: a third of the time of blocks of 256 rows. A yielded block is overwritten by the next one.
     """
     lanes, size = _lanes(rows.device), BLOCK if rows.device.type == "cpu" else MOST_CHUNK
-    sizes: int | list[int] = lanes * size if groups is None else groups.chunks
-    buffer = torch.empty(lanes * size if groups is None else MOST_CHUNK, rows.shape[1], device=rows.device)
-    for part, own in zip(rows.split(sizes), labels.split(sizes), strict=True):
+    whole, rest = divmod(len(rows), lanes * size)
+    sizes = [lanes * size] * whole + [size] * (rest // size) + [rest % size] * (rest % size > 0)
+    if groups is not None:
+        whole, sizes = 0, groups.chunks
+    buffer = torch.empty(max(sizes, default=0), rows.shape[1], device=rows.device)
+    for number, (part, own) in enumerate(zip(rows.split(sizes), labels.split(sizes), strict=True)):
         block = part if part.dtype == torch.float32 else buffer[: len(part)].copy_(part)
-        used = lanes if groups is None and len(part) == sizes else 1
+        used = lanes if number < whole else 1
         yield block.reshape(used, -1, rows.shape[1]), own.reshape(used, -1)
 
 

@@ -58,6 +58,9 @@ PLAYED = 32
 PART = 2048
 """Number of rows that are whitened at once."""
 
+WHITENING_VERSION = 1
+"""Version of `BlockWhitening`, in the key of kept rows: raised when whitened rows change."""
+
 
 @dataclass(frozen=True)
 class Whitening:

@@ -199,7 +199,7 @@ def test_generator_size_by_hand() -> None:
 
 @pytest.mark.thorough
 def test_generator_learns_classes_only_without_noise() -> None:
-    method = smoke(features="500", epochs="2", steps="60", batch="64")
+    method = smoke(features="500", epochs="2", steps="120", batch="64")
     assert class_share(synthesise(method, Budget(10.0), toy_private(n=400)), 100) > 0.95
     assert class_share(synthesise(replace(method, sigma=1e4), FREE, toy_private(n=400)), 100) < 0.7
 

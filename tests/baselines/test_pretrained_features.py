@@ -23,6 +23,7 @@ from baselines.private_features import PrivateFeatures
 from bench import bundle, nets, teachers
 from bench.api import Release
 from bench.boards import flags
+from bench.boards.flags import pretrained_source
 from bench.cli import main
 from bench.dp_training.accounting import calibrate
 from bench.dp_training.backbone_tuning import TunedParameters, add_lora, tuned_names
@@ -160,7 +161,7 @@ def test_audit_uses_given_weights(tmp_path: Path, capsys: pytest.CaptureFixture[
     )  # fmt: skip
     assert found.is_cached
     record = json.loads((found.path / "audit.json").read_text())
-    source = flags.pretrained_source(record["spec"]["release"]["public"])
+    source = pretrained_source(record["spec"]["release"]["public"])
     assert source is not None and source.network == CNN.timm
 
 

@@ -11,6 +11,8 @@ from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
 
+from bench.dp_training import linear_head
+from bench.dp_training.clipping import ROOM
 from bench.dp_training.exact_products import exact_products
 from bench.dp_training.fixed_features import normalised
 from bench.dp_training.linear_head import HeadSettings, clipped_sum, noisy_descent
@@ -294,3 +296,20 @@ def test_normalised_row_of_mixed_sizes_has_norm_1() -> None:
     rows = torch.full((1, 62_208), 1e-4)
     rows[0, 0] = 1.0
     assert abs(float(normalised(rows).double().norm()) - 1) < 1e-6
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 16])
+@pytest.mark.parametrize("records", [1, 31, 511, 600])
+def test_blocks_hold_few_rows_for_any_number_of_threads(
+    lanes: int, records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most 256 rows are added in float32, also in the last blocks."""
+    monkeypatch.setattr(linear_head, "_lanes", lambda _: lanes)
+    rows, labels = torch.nn.functional.normalize(torch.randn(records, 7), dim=1), torch.arange(records) % 3
+    found = [(part.clone(), own) for part, own in linear_head._blocks(rows, labels, None)]
+    assert max(part.shape[1] for part, _ in found) <= linear_head.BLOCK
+    assert torch.equal(torch.cat([part.flatten(0, 1) for part, _ in found]), rows)
+    weight = torch.randn(3, 7)
+    off = (rows @ weight.T).softmax(1) - torch.eye(3)[labels]
+    expected = (off * (ROOM * 0.1 / off.norm(dim=1, keepdim=True)).clamp(max=1)).double().T @ rows.double()
+    torch.testing.assert_close(linear_head.clipped_sum(rows, labels, weight, 0.1), expected, rtol=1e-5, atol=1e-6)
