@@ -22,7 +22,7 @@ from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
 
 RUN = """
-import resource, sys
+import sys
 sys.path.insert(0, "tests")
 import torch
 from pathlib import Path
