@@ -32,7 +32,6 @@ the square root of each average, a linear layer trained with noise.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -45,7 +44,7 @@ from bench.api import Context, Teacher
 from bench.api.context import Tiers
 from bench.config import Size
 from bench.dp_training.feature_training import SMOKE, FeatureTraining
-from bench.dp_training.fixed_features import digest_of, features_of, half_rows
+from bench.dp_training.fixed_features import digest_of, features_of, half_rows, sha256
 from bench.dp_training.head_accounting import Spending
 from bench.dp_training.whitening import WHITENING_VERSION, BlockWhitening
 from bench.nets import Classifier
@@ -118,8 +117,7 @@ class PatchFeatures(FeatureTraining):
         The filters are the same for all seeds, so that runs share the features of the records.
         """
         network, rng = super().new_network(teacher), torch.Generator().manual_seed(0)
-        drawings = priors.for_dataset(priors.AUTO, teacher.dataset).draw(DICTIONARY, teacher.shape, rng)
-        _rows_of(network).patches.fit(drawings, rng)
+        _rows_of(network).patches.fit(draw(DICTIONARY, teacher, rng), rng)
         return network
 
     def kind(self, shape: tuple[int, int, int]) -> str:
@@ -144,7 +142,7 @@ class PatchFeatures(FeatureTraining):
         """
         if self.kind(teacher.shape) == "none":
             return half_rows(features, ctx.device), None
-        drawn = draw(self.drawings, teacher, DRAWINGS_SEED)
+        drawn = draw(self.drawings, teacher, torch.Generator().manual_seed(DRAWINGS_SEED))
         shares = (1 - self.patch_share, self.patch_share) if self.features == "both" else (1.0,)
 
         def make() -> dict[str, Tensor]:
@@ -174,15 +172,9 @@ class PatchFeatures(FeatureTraining):
         return replace(self, steps=steps_for(usual.mu)).spending(kind, budget, images)
 
 
-def draw(count: int, teacher: Teacher, seed: int) -> Tensor:
+def draw(count: int, teacher: Teacher, rng: torch.Generator) -> Tensor:
     """Return (count, c, h, w) float32 images that are drawn from the prior of the teacher's data set."""
-    rng = torch.Generator().manual_seed(seed)
     return priors.for_dataset(priors.AUTO, teacher.dataset).draw(count, teacher.shape, rng)
-
-
-def sha256(tensor: Tensor) -> str:
-    """Return the SHA-256 of a tensor's values, as hex digits."""
-    return hashlib.sha256(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data).hexdigest()
 
 
 def steps_for(mu: float) -> int:

@@ -43,11 +43,16 @@ def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context) 
         "network": name,
         "version": VERSION,
         "shape": list(pixels.shape),
-        "images": hashlib.sha256(pixels.numpy().tobytes()).hexdigest(),
+        "images": sha256(pixels),
     }
     if weights := digest_of(network):
         key["weights"] = weights
     return ctx.artifacts.get("fixed-features", key, lambda: {"features": features_of(network, images, ctx)})["features"]
+
+
+def sha256(tensor: Tensor) -> str:
+    """Return the SHA-256 of a tensor's values, as hex digits."""
+    return hashlib.sha256(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data).hexdigest()
 
 
 def digest_of(network: Classifier) -> str:
