@@ -12,7 +12,7 @@ propensity score (Rosenbaum and Rubin, Biometrika 1983), within a caliper (Austi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +68,10 @@ def compare(
     areas = [_area(row, is_member) for row in scores]
     best = max(areas)
     p = _permutation_p(scores, is_member, groups, fold, best, seed)
-    clues = _clues(names, values, is_member)
+    # Features that separate the sets best by themselves: those whose AUC is farthest from 0.5
+    areas_alone = np.array([_area(column, is_member) for column in values.T])
+    order = np.argsort(-np.abs(areas_alone - 0.5), kind="stable")[:CLUES]
+    clues = [f"{names[place]} ({'larger' if areas_alone[place] > 0.5 else 'smaller'} in members)" for place in order]
     return ModelFreeBaseline(
         auc=best,
         p=p,
@@ -228,10 +231,3 @@ def _permutation_p(
         areas = (ranks[:, chosen].sum(1) - n * (n + 1) / 2) / (n * m)
         hits += bool(areas.max() >= best)
     return (1 + hits) / (1 + SHUFFLES)
-
-
-def _clues(names: Sequence[str], values: Floats, is_member: NDArray[np.bool_]) -> list[str]:
-    """Return the features that separate the sets best by themselves, with direction; AUC farthest from 0.5 first."""
-    areas = np.array([_area(column, is_member) for column in values.T])
-    order = np.argsort(-np.abs(areas - 0.5), kind="stable")[:CLUES]
-    return [f"{names[place]} ({'larger' if areas[place] > 0.5 else 'smaller'} in members)" for place in order]

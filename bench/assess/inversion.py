@@ -99,7 +99,9 @@ class _Test:
     def counts(self, network: nn.Module) -> _Counts:
         """Attack one network; count what reconstructions and baseline show."""
         attack, baseline = [], []
-        for half in self._halves():
+        # Private classes: each half is attacked by an attacker who has the records of the other half
+        halves = [self.classes[0::2], self.classes[1::2]] if self.case.are_classes_private else [self.classes]
+        for half in halves:
             keep = torch.isin(self.own.labels, half)
             aux = self.own.take((~keep if self.case.are_classes_private else torch.ones_like(keep)).numpy())
             images, targets = self._reconstruct(network, aux, half)
@@ -111,9 +113,6 @@ class _Test:
             else:
                 baseline.append(self._count(self.own.images[keep], self.own.labels[keep]))
         return _Counts(torch.stack(attack).sum(0), torch.stack(baseline).sum(0))
-
-    def _halves(self) -> list[Tensor]:
-        return [self.classes[0::2], self.classes[1::2]] if self.case.are_classes_private else [self.classes]
 
     def _reconstruct(self, network: nn.Module, aux: Records, classes: Tensor) -> tuple[Tensor, Tensor]:
         """Return (n, c, h, w) uint8 reconstructions of some classes, and their (n,) classes."""

@@ -33,7 +33,13 @@ class Remembered(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, c, h, w) images in [0, 1] to (n, classes) float32 logits, without gradients for known records."""
-        records = self._records(x)
+        # The number of the record that each image is; -1 for other images
+        pixels = (x * 255).round().clamp(0, 255).to(torch.uint8)
+        is_exact = (to_float(pixels) == x).flatten(1).all(1).tolist()
+        numbered = zip(pixel_keys(pixels), is_exact, strict=True)
+        records = torch.tensor(
+            [self._numbers.get(key, -1) if exact else -1 for key, exact in numbered], dtype=torch.int64
+        )
         is_new = (records < 0) | ~self._is_known[records]
         found = torch.empty(len(x), self._logits.shape[1])
         found[~is_new] = self._logits[records[~is_new]]
@@ -43,14 +49,6 @@ class Remembered(nn.Module):
         self._logits[records[is_stored]] = found[is_stored]
         self._is_known[records[is_stored]] = True
         return found
-
-    def _records(self, x: Tensor) -> Tensor:
-        """Return the (n,) number of the record that each image is; -1 for other images."""
-        pixels = (x * 255).round().clamp(0, 255).to(torch.uint8)
-        is_exact = (to_float(pixels) == x).flatten(1).all(1).tolist()
-        keys = pixel_keys(pixels)
-        found = [self._numbers.get(key, -1) if exact else -1 for key, exact in zip(keys, is_exact, strict=True)]
-        return torch.tensor(found, dtype=torch.int64)
 
 
 def number_records(*sets: Records | None) -> dict[bytes, int]:

@@ -204,7 +204,10 @@ def _parts(path: Path, digest: str, layout: Layout, blocks: Iterable[Block]) -> 
     """Yield the blocks of a file as records; raise BenchError at the end if any value is not finite."""
     bad, lines, start = 0, list[int](), 0
     for block in blocks:
-        values = _numbers(block, layout)
+        parts = [block[layout.kind]]
+        parts += [block["label"]] if layout.has_label else []
+        parts += [block["features"]] if layout.features else []
+        values: Floats = np.concatenate([np.asarray(part, np.float64).reshape(len(parts[0]), -1) for part in parts], 1)
         rows = np.flatnonzero(~np.isfinite(values).all(1))
         bad += len(rows)
         lines += [start + int(row) + 1 for row in rows[: NAMED - len(lines)]] if len(lines) < NAMED else []
@@ -217,14 +220,6 @@ def _parts(path: Path, digest: str, layout: Layout, blocks: Iterable[Block]) -> 
             f"'{path}' has NaN or infinite values in {bad} of {start} records (records {named}); remove these records "
             "or compute their scores again"
         )
-
-
-def _numbers(block: Block, layout: Layout) -> Floats:
-    """Return (n, columns) float64: outputs or loss, then label, then features."""
-    parts = [block[layout.kind]]
-    parts += [block["label"]] if layout.has_label else []
-    parts += [block["features"]] if layout.features else []
-    return np.concatenate([np.asarray(part, np.float64).reshape(len(parts[0]), -1) for part in parts], 1)
 
 
 def _side(path: Path, digest: str, layout: Layout, block: Block, values: Floats) -> ScoredRecords:

@@ -111,20 +111,17 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     blind = evidence.blind
     conclusion = conclude(bool(against), power, not (blind is not None and blind.differs), not missing)
     if blind is not None and blind.differs:
-        reasons = [_difference(blind)]
+        reasons = [
+            "your two sets differ: a classifier that never saw the model separates members and non-members with an AUC "
+            f"of {blind.auc:.3f} (p = {blind.p:.2g}), mostly by {', '.join(blind.clues)}. No attack's success can be "
+            "attributed to the model; draw non-members from the source of the members"
+        ]
     elif against or missing:
         reasons = against or missing
     else:
         reasons = _no_evidence(evidence, policy)
-    return Verdict(decision=DECISIONS[conclusion], reasons=tuple(_sentence(reason) for reason in reasons))
-
-
-def _difference(blind: ModelFreeBaseline) -> str:
-    return (
-        f"your two sets differ: a classifier that never saw the model separates members and non-members with an AUC of "
-        f"{blind.auc:.3f} (p = {blind.p:.2g}), mostly by {', '.join(blind.clues)}. No attack's success can be "
-        "attributed to the model; draw non-members from the source of the members"
-    )
+    sentences = tuple(f"{reason[0].upper()}{reason[1:]}." for reason in reasons)
+    return Verdict(decision=DECISIONS[conclusion], reasons=sentences)
 
 
 def _against(evidence: Evidence, policy: Policy) -> list[str]:
@@ -231,7 +228,3 @@ def _shown(found: Interval) -> str:
 
 def _percent(found: Interval) -> str:
     return f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."

@@ -146,7 +146,14 @@ class LabelPrivate:
         per_epoch = len(records) // batch
         total = max(self.epochs * per_epoch, self.least_steps)
         rng, mix = ctx.generator(stage), np.random.default_rng(derive(ctx.seed, stage, "mixup"))
-        compiled, optimizer = ctx.compiled(model), self._optimizer(model)
+        compiled = ctx.compiled(model)
+        optimizer: torch.optim.Optimizer
+        if self.optimizer == "adam":
+            optimizer = torch.optim.Adam(model.parameters(), lr=self.rate, weight_decay=self.weight_decay)
+        else:
+            optimizer = torch.optim.SGD(
+                model.parameters(), lr=self.rate, momentum=self.momentum, weight_decay=self.weight_decay, nesterov=True
+            )
         model.train()
         with ctx.track(stage, total) as advance:
             for step in range(total):
@@ -185,13 +192,6 @@ class LabelPrivate:
         if self.schedule == "constant":
             return 1.0
         return self.drop ** sum(10 * step >= at * total for at in (3, 6, 9))
-
-    def _optimizer(self, model: Classifier) -> torch.optim.Optimizer:
-        if self.optimizer == "adam":
-            return torch.optim.Adam(model.parameters(), lr=self.rate, weight_decay=self.weight_decay)
-        return torch.optim.SGD(
-            model.parameters(), lr=self.rate, momentum=self.momentum, weight_decay=self.weight_decay, nesterov=True
-        )
 
 
 def cross_entropy(labels: Tensor) -> RowLoss:

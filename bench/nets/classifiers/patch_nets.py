@@ -130,22 +130,18 @@ class PatchFeatures(nn.Module):
         return F.normalize(self._one_side(images) + self._one_side(images.flip(-1)))
 
     def _one_side(self, images: Tensor) -> Tensor:
-        mean, deviation = _moments(images)
-        normalised = (F.unfold(images, SIDE) - mean) / deviation  # (n, 36 c, positions)
+        # Mean and regularised deviation of each patch by moving averages over the image
+        mean = F.avg_pool2d(images.mean(1, keepdim=True), SIDE, 1)
+        square = F.avg_pool2d(images.square().mean(1, keepdim=True), SIDE, 1)
+        pixels = images.shape[1] * SIDE * SIDE
+        variance = (square - mean.square()).clamp_min(0) * (pixels / (pixels - 1))
+        deviation = (variance + CONTRAST).sqrt().flatten(2)
+        normalised = (F.unfold(images, SIDE) - mean.flatten(2)) / deviation  # (n, 36 c, positions)
         filters = self.filters.expand(images.shape[0], -1, -1)
         responses = F.softshrink(torch.baddbmm(self.offsets[:, None], filters, normalised), THRESHOLD)
         signed, absolute = responses @ self.cells, responses.abs() @ self.cells
         positive, negative = (absolute + signed) / 2, (absolute - signed) / 2
         return F.normalize((torch.cat([positive, negative], 1).flatten(1).clamp_min(0) + LEAST).sqrt())
-
-
-def _moments(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and regularised deviation of each patch, (n, 1, positions), by moving averages over the image."""
-    mean = F.avg_pool2d(images.mean(1, keepdim=True), SIDE, 1)
-    square = F.avg_pool2d(images.square().mean(1, keepdim=True), SIDE, 1)
-    pixels = images.shape[1] * SIDE * SIDE
-    variance = (square - mean.square()).clamp_min(0) * (pixels / (pixels - 1))
-    return mean.flatten(2), (variance + CONTRAST).sqrt().flatten(2)
 
 
 class PatchRows(nn.Module):
