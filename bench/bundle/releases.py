@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,7 +124,7 @@ def of_bundle(folder: Path) -> Released:
     except (BenchError, Failed, OSError) as error:
         raise BenchError(f"--releases {folder}: not a bundle ({error}); export it again") from None
     draw = str(folder.resolve())
-    unknown = dict.fromkeys((Unit.GROUP, Unit.CLIENT), draw)
+    unknown = dict.fromkeys((Unit.GROUP, Unit.CLIENT), digest({"bundle": draw}))
     return Released(f"bundle {folder.name}", draw, model.data, privacy.noise != "os", privacy.delta, ledger, unknown)
 
 
@@ -173,12 +173,20 @@ def compose(releases: Iterable[Released], delta: float | None = None) -> list[Co
 
 
 def find_separate(releases: Iterable[Released]) -> dict[str, list[Scope]]:
-    """Return the units and groupings of each data set whose releases share none, so that no joint epsilon exists."""
+    """Return the units and groupings of each data set whose epsilons are not added.
+
+    These are all of them if the releases share none, so that no joint epsilon exists; otherwise those of a unit with
+    several groupings, such as clients that two releases divide differently.
+    """
     found = {}
     for data, of_data in _by_data(releases).items():
         charged = [scopes for release in of_data if (scopes := release.scopes)]
-        if charged and not set.intersection(*charged):
-            found[data] = sorted(set.union(*charged))
+        if not charged:
+            continue
+        every, shared = sorted(set.union(*charged)), set.intersection(*charged)
+        groupings = Counter(unit for unit, _ in every)
+        if separate := [scope for scope in every if not shared or groupings[scope[0]] > 1]:
+            found[data] = separate
     return found
 
 

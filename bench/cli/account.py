@@ -54,7 +54,8 @@ def execute(given: argparse.Namespace) -> int:
 
 def describe(composed: Composed) -> str:
     """Return a line for one data set, unit and grouping: the joint epsilon, or releases without a finite account."""
-    where, proved = f"{composed.data}, per {composed.unit}:", composed.proved
+    unit = f"{composed.unit} of grouping {composed.grouping[:8]}" if composed.grouping else str(composed.unit)
+    where, proved = f"{composed.data}, per {unit}:", composed.proved
     if proved is not None:
         epsilon = f"epsilon {proved.epsilon:.4g} at delta {proved.delta:g}" if proved.finite else "no finite epsilon"
         how = f"{proved.relation}, {proved.accountant}"

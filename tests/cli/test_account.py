@@ -137,6 +137,19 @@ def test_compose_separates_clients_of_different_seeds() -> None:
     assert [len(each.of) for each in composed(*same)] == [1, 1]
 
 
+def test_account_command_says_if_only_clients_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two federated releases share unit example; their clients are divided by different seeds."""
+    made = [released(seed, 3.0, unit=Unit.CLIENT) for seed in (0, 1)]
+    for each in made:
+        ledger = Ledger.from_json(each.privacy["events"])
+        ledger.spend(GaussianDpEvent(2.0), unit=Unit.EXAMPLE)
+        each.privacy["events"] = ledger.to_json()
+    assert main(["account", "--releases", str(kept(tmp_path, *made))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "2 releases" in line] == lines[:1] and "example" in lines[0]
+    assert "client in 2 groupings" in lines[-1] and "example" not in lines[-1] and "not added" in lines[-1]
+
+
 def test_account_command_says_if_units_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = kept(tmp_path / "runs", released(0, 3.0), grouped(1, 4.0, "a" * 16))
     assert main(["account", "--releases", str(runs)]) == 0
@@ -155,6 +168,8 @@ def test_account_command_does_not_join_groups_of_bundles(tmp_path: Path, capsys:
     assert main(["account", "--releases", str(runs), str(made)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[1].split(",")[0].strip() for line in lines[:2]] == ["1 release", "1 release"]
+    assert lines[0].split(":")[0] != lines[1].split(":")[0]  # each line says which groups it means
+    assert str(tmp_path) not in "".join(lines)
     assert "group in 2 groupings" in lines[-1]
 
 
