@@ -19,8 +19,8 @@ install: .venv/.user
 
 # `bench run --method dpsd --attack gmi` with less of everything: a smaller teacher and judge, one student, a shorter attack.
 demo: .venv/.user
-	$(BIN)/bench run --method dpsd --attack gmi --teacher resnet10t --teacher.epochs 4 --evaluator.epochs 3 \
-		--method.committee 1 --method.student_steps 300 --attack.gan_steps 150 --attack.draws 2
+	$(BIN)/bench run --method dpsd --attack pca-mi --dataset letters --split identity --teacher resnet10t \
+		--teacher.epochs 6 --evaluator.epochs 4 --method.committee 1 --method.student_steps 400
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

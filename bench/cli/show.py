@@ -227,7 +227,7 @@ def print_dataset(name: str) -> None:
     splits = ["iid", "canaries", "few", "disjoint-low", "disjoint-high"]
     splits += [f"full (with {known.other})"] if known.other else []
     splits += [f"cross (with {known.cross})"] if known.cross else []
-    splits += ["identity"] if known.of_people else []
+    splits += ["identity"] if known.of_people or known.has_outsiders else []
     facts = {"argument": f"{name}:{plugin.takes}"} if plugin.takes else {}
     facts |= {
         "images": "{:,} for training, {:,} for the test".format(*known.counts) if known.counts else UNKNOWN,

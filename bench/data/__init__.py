@@ -17,7 +17,15 @@ from bench.data.images import (
 )
 from bench.data.own import OwnDataset, from_arrays, from_folder
 from bench.data.own_items import from_huggingface, from_torch
-from bench.data.parts import aux_labels, aux_part, mislabelled, private_domain, private_part, public_part
+from bench.data.parts import (
+    attacker_has_other_classes,
+    aux_labels,
+    aux_part,
+    mislabelled,
+    private_domain,
+    private_part,
+    public_part,
+)
 from bench.data.splits import FROM_ANOTHER_SET, Split, split, split_names, wrong_labels
 
 __all__ = [
@@ -31,6 +39,7 @@ __all__ = [
     "OwnDataset",
     "Request",
     "Split",
+    "attacker_has_other_classes",
     "aux_labels",
     "aux_part",
     "base_name",

@@ -35,6 +35,7 @@ class DatasetFacts:
         class_names: one per class, in the order of the labels; () = known only after reading.
         is_public: whether anyone can get it, including its test part: a bundle then names it and states its accuracy.
         of_people: whether its images show real people: then pictures of runs show no images.
+        has_outsiders: whether it has images that are in no class, which split `identity` gives to the attacker.
         classes_are_people: whether every class is one person: an independent face judge then identifies the person on a
             reconstruction (`bench.pipeline.face_judge`).
         evaluator: the teacher recipe that trains the evaluator, and its number of passes as a multiple of a teacher's;
@@ -63,6 +64,7 @@ class DatasetFacts:
     class_names: tuple[str, ...] = ()
     is_public: bool = False
     of_people: bool = False
+    has_outsiders: bool = False
     classes_are_people: bool = False
     evaluator: tuple[str, float] | None = None
     counts: tuple[int, int] | None = None

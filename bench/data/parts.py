@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from bench.data.catalog import facts
 from bench.data.dataset import Keep
 from bench.data.images import ImageData, images_fingerprint, select_images, select_records
 from bench.data.splits import CANARIES, HALVES, Split, choose_canaries, wrong_labels
@@ -97,6 +98,15 @@ def private_class_numbers(data: ImageData, split: Split) -> Tensor:
     is_low = torch.arange(data.classes) * 2 < data.classes
     is_private = is_low if split.name == "disjoint-low" else ~is_low
     return torch.where(is_private, is_private.cumsum(0) - 1, -1)
+
+
+def attacker_has_other_classes(data: ImageData, split: Split) -> bool:
+    """Return whether all of the attacker's images are of classes that are not private.
+
+    Outsiders of a data set whose classes are people are not counted: a face judge tells people apart there
+    (`bench.pipeline.face_judge`).
+    """
+    return split.name in HALVES or (split.outside and not facts(data.name).classes_are_people)
 
 
 def attackers_source(data: ImageData, split: Split) -> Tensor:

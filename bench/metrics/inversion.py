@@ -25,20 +25,23 @@ def attack_accuracy(evaluator_logits: Tensor, targets: Tensor) -> float:
     return accuracy(evaluator_logits, targets)
 
 
-def confusion(evaluator_logits: Tensor, targets: Tensor) -> Tensor:
-    """Return (classes, classes) int64 counts: row the target class, column the evaluator's class.
+def confusion(evaluator_logits: Tensor, targets: Tensor, classes: int | None = None) -> Tensor:
+    """Return (classes, outputs) int64 counts: row the target class, column the evaluator's class.
 
     Args:
-        evaluator_logits: (n, classes). targets: (n,) int64, each in [0, classes).
+        evaluator_logits: (n, outputs), of the classes first and of others that are no targets after them.
+        targets: (n,) int64, each in [0, classes).
+        classes: number of classes; None = all outputs.
 
     Raises:
         ValueError: mismatched shapes, a target out of range, or a logit that is NaN or infinite.
     """
     accuracy(evaluator_logits, targets)
-    classes = evaluator_logits.shape[1]
-    if targets.min() < 0 or targets.max() >= classes:
-        raise ValueError(f"a target is outside 0 to {classes - 1}")
-    return (targets * classes + evaluator_logits.argmax(1)).bincount(minlength=classes**2).view(classes, classes)
+    outputs = evaluator_logits.shape[1]
+    rows = outputs if classes is None else classes
+    if targets.min() < 0 or targets.max() >= rows:
+        raise ValueError(f"a target is outside 0 to {rows - 1}")
+    return (targets * outputs + evaluator_logits.argmax(1)).bincount(minlength=rows * outputs).view(rows, outputs)
 
 
 def knn_distance(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor) -> float:

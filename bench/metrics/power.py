@@ -51,8 +51,8 @@ def power(hits_teacher: Tensor, hits_random: Tensor, alpha: float = SIGNIFICANCE
     """Check that the attack beats chance on the undefended teacher, and not on a network with random weights.
 
     Args:
-        hits_teacher, hits_random: (c, c) counts of reconstructions, row the target class, column the evaluator's class;
-            c >= 2, no empty row.
+        hits_teacher, hits_random: (c, k) counts of reconstructions, row the target class, column the evaluator's class;
+            k >= c >= 2, no empty row. Columns after the first c are classes that are no targets.
         alpha: level of both tests, in (0, 1).
 
     Raises:
@@ -88,7 +88,7 @@ def permutation_p(counts: np.ndarray) -> float:
     It uses all permutations for up to 7 classes; above that, 20,000 seeded draws, with one added to both counts.
 
     Args:
-        counts: (c, c), row the target class, no empty row.
+        counts: (c, k), row the target class, no empty row; columns as in `power`.
     """
     shares = counts / counts.sum(1, keepdims=True)
     c = len(shares)
@@ -98,15 +98,15 @@ def permutation_p(counts: np.ndarray) -> float:
     else:
         columns, extra = np.random.RandomState(_SEED).rand(DRAWS, c).argsort(1), 1
     null = shares[rows, columns].mean(1)
-    as_large = int((null >= np.trace(shares) / c - _TIE).sum())
+    as_large = int((null >= np.diag(shares).mean() - _TIE).sum())
     return (as_large + extra) / (len(columns) + extra)
 
 
 def _checked_counts(hits: Tensor) -> np.ndarray:
-    """Return (c, c) float64 counts. Raises ValueError as `power`."""
+    """Return (c, k) float64 counts. Raises ValueError as `power`."""
     counts = hits.detach().cpu().numpy().astype(np.float64)
-    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or len(counts) < 2:
-        raise ValueError(f"counts of shape {counts.shape}: expected (c, c) with c >= 2")
+    if counts.ndim != 2 or counts.shape[0] > counts.shape[1] or len(counts) < 2:
+        raise ValueError(f"counts of shape {counts.shape}: expected (c, k) with k >= c >= 2")
     if not np.isfinite(counts).all() or (counts < 0).any():
         raise ValueError("a count is negative or not finite")
     if (counts.sum(1) == 0).any():

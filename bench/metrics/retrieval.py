@@ -48,15 +48,15 @@ def gain_over_retrieval(attack: Tensor, retrieval: Tensor, tail: float = 0.025) 
     """Compute the gain of an attack over retrieval.
 
     Args:
-        attack, retrieval: (c, c) counts of images, row the target class, column the evaluator's class; c >= 2, no
-            empty row.
+        attack, retrieval: (c, k) counts of images, row the target class, column the evaluator's class; k >= c >= 2, no
+            empty row. Columns after the first c are classes that are no targets.
         tail: error probability of each limit of the interval.
 
     Raises:
         ValueError: counts of different shapes, or a class that is not the target of any image.
     """
     if attack.shape != retrieval.shape or attack.ndim != 2 or len(attack) < 2:
-        raise ValueError(f"counts of {tuple(attack.shape)} and {tuple(retrieval.shape)}: expected (c, c) twice, c >= 2")
+        raise ValueError(f"counts of {tuple(attack.shape)} and {tuple(retrieval.shape)}: expected (c, k) twice, c >= 2")
     (found, number), (public, retrieved) = _counts(attack), _counts(retrieval)
     gains = found / number - public / retrieved
     rng = np.random.RandomState(_SEED)

@@ -36,7 +36,8 @@ class Scored:
     Attributes:
         metrics: name to value; None if a metric could not be computed.
         missing: the reason for each None.
-        confusion: (c, c) counts, row = intended class, column = class by the evaluator; the power gate uses them.
+        confusion: (c, c) counts, or (c, c + 1) if the evaluator knows one more class: row = intended class, column =
+            class by the evaluator; the power gate uses them.
     """
 
     metrics: Metrics
@@ -68,6 +69,7 @@ class Scorer:
         held_out: the test images, on which neither teacher nor evaluator was trained (except if a data set repeats
             test images in its training part).
         directions: as in a `FeatureCache`.
+        classes: c, the number of private classes, which are the evaluator's first outputs.
     """
 
     evaluator: Classifier
@@ -75,6 +77,7 @@ class Scorer:
     held_out: Labelled
     device: torch.device
     directions: Tensor
+    classes: int
 
 
 def extract_features(evaluator: Classifier, private: Tensor, held_out: Tensor, device: torch.device) -> FeatureCache:
@@ -91,10 +94,11 @@ def make_scorer(
     held_out: tuple[Tensor, Tensor],
     cache: FeatureCache,
     device: torch.device,
+    classes: int,
 ) -> Scorer:
-    """Build a scorer with cached features of the private and held-out (images, labels)."""
+    """Build a scorer with cached features of the private and held-out (images, labels) of the private classes."""
     ours, theirs = Labelled(*private, cache.private), Labelled(*held_out, cache.held_out)
-    return Scorer(evaluator, ours, theirs, device, cache.directions)
+    return Scorer(evaluator, ours, theirs, device, cache.directions, classes)
 
 
 def score(
@@ -126,7 +130,7 @@ def score(
     private = scorer.private
     metrics["knn_distance"] = knn_distance(ours.features, ours.labels, private.features, private.labels)
     missing: dict[str, str] = {}
-    for names, measure in optional_measures(found, ours, logits, scorer, victims):
+    for names, measure in optional_measures(found, ours, logits[:, : scorer.classes], scorer, victims):
         if wanted is not None and not set(names) & set(wanted):
             continue
         try:
@@ -134,7 +138,7 @@ def score(
         except ValueError as error:
             metrics |= dict.fromkeys(names)
             missing |= dict.fromkeys(names, str(error))
-    return Scored(metrics, missing, confusion(logits, found.targets))
+    return Scored(metrics, missing, confusion(logits, found.targets, scorer.classes))
 
 
 def with_intended_classes(found: AttackResult, victims: Victims | None) -> AttackResult:
@@ -155,7 +159,7 @@ def optional_measures(
 
     Args:
         ours: the reconstructions, with their intended classes and features.
-        logits: logits of the evaluator on the reconstructions.
+        logits: (n, c) logits of the evaluator on the reconstructions, for the private classes.
     """
     inceptions = ("inception_score", "inception_score_std", "inception_e6", "inception_within_class")
     likeness: Measure

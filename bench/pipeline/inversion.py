@@ -95,7 +95,8 @@ def make_scorer(job: Job, spec: RunSpec, evaluator: Classifier) -> Scorer:
         "features", FeaturesSpec(spec.release.teacher.data, spec.evaluator, version=evaluation.VERSION), make
     )
     cache = FeatureCache(**load_tensors(step.path / FEATURES))
-    return evaluation.make_scorer(evaluator, m.private, (m.data.test_images, m.data.test_labels), cache, job.device)
+    held_out = m.data.test_images, m.data.test_labels
+    return evaluation.make_scorer(evaluator, m.private, held_out, cache, job.device, m.data.classes)
 
 
 def share_identical_student(targets: list[AttackTarget]) -> list[AttackTarget]:

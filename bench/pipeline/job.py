@@ -241,7 +241,8 @@ def run_spec(job: Job, seed: int) -> RunSpec:
         variant=job.variant,
         public=m.public_fingerprint if job.pretrained is None else job.pretrained.source,
     )
-    everything = spec(DataSpec, m.data.name, m.data.fingerprint, "all")
+    learned = f"all, and {m.aux_fingerprint} as one class" if m.evaluator_knows_aux else "all"
+    everything = spec(DataSpec, m.data.name, m.data.fingerprint, learned)
     evaluator = spec(EvaluatorSpec, everything, s.evaluator, options.evaluator, EVALUATOR_SEED)
     attack = None
     if s.attack is not None and job.attack is not None:

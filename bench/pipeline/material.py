@@ -68,6 +68,8 @@ class Material:
         canaries: number of images at the end of the private part that are an audit's canaries.
         mislabelled: rows of the private part with a wrong label, under split canaries.
         private_groups: (n,) int64, the number of the group of each private record; None if unknown.
+        evaluator_knows_aux: whether the evaluator learns the attacker's images as one more class, since they show other
+            classes than the private ones: a reconstruction that looks like them does not count as a private class.
     """
 
     data: ImageData
@@ -79,6 +81,7 @@ class Material:
     canaries: int = 0
     mislabelled: Tensor | None = None
     private_groups: Tensor | None = None
+    evaluator_knows_aux: bool = False
 
     @cached_property
     def aux_fingerprint(self) -> str:
@@ -112,6 +115,7 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
         public=data.public_part(images, split),
         mislabelled=data.mislabelled(images, split),
         private_groups=None if images.train_groups is None else images.train_groups[split.private],
+        evaluator_knows_aux=data.attacker_has_other_classes(images, split),
     )
     near = count_near_duplicates(images, split)
     say_omissions(images, parted.removed, near or {})

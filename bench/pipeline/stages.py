@@ -76,16 +76,24 @@ def train_teacher(job: Job, spec: TeacherSpec) -> Trained[nets.Classifier]:
 
 
 def train_evaluator(job: Job, spec: EvaluatorSpec) -> Trained[nets.Classifier]:
-    """Train the network that scores reconstructions: another architecture and seed, on all training images."""
+    """Train the network that scores reconstructions: another architecture and seed, on all training images.
+
+    If the attacker's images show other classes, they are one more class, the last (`Material.evaluator_knows_aux`).
+    """
     ctx = job.context(derive(spec.seed, "evaluator", spec.arch, spec.data.dataset))
+    m = job.material
+    more = int(m.evaluator_knows_aux)
 
     def make(path: Path) -> None:
-        images = job.material.data
-        model = new_network(spec.arch, job.material, ctx.seed).to(ctx.device)
-        fit(model, images.train_images, images.train_labels, job.evaluator_recipe, ctx, f"evaluator {spec.arch}")
-        save_network(path, model, test_accuracy(model, images, ctx.device))
+        images, labels = m.data.train_images, m.data.train_labels
+        if more:
+            images = torch.cat([images, m.aux])
+            labels = torch.cat([labels, labels.new_full((len(m.aux),), m.data.classes)])
+        model = new_network(spec.arch, m, ctx.seed, more).to(ctx.device)
+        fit(model, images, labels, job.evaluator_recipe, ctx, f"evaluator {spec.arch}")
+        save_network(path, model, test_accuracy(model, m.data, ctx.device))
 
-    return load_network(job, job.store.step("evaluator", spec, make), spec.arch)
+    return load_network(job, job.store.step("evaluator", spec, make), spec.arch, more)
 
 
 def fit(

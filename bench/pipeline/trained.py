@@ -139,15 +139,15 @@ class StageResult:
         )
 
 
-def new_network(arch: str, material: Material, seed: int) -> nets.Classifier:
-    """Build an untrained network for the images of a run."""
+def new_network(arch: str, material: Material, seed: int, more_classes: int = 0) -> nets.Classifier:
+    """Build an untrained network for the images of a run, with `more_classes` outputs beside the private classes."""
     torch.manual_seed(seed)
-    return nets.build(arch, material.data.shape, material.data.classes)
+    return nets.build(arch, material.data.shape, material.data.classes + more_classes)
 
 
-def load_network(job: Job, step: Step, arch: str) -> Trained[nets.Classifier]:
-    """Load the network that a step stores."""
-    model = new_network(arch, job.material, 0)
+def load_network(job: Job, step: Step, arch: str, more_classes: int = 0) -> Trained[nets.Classifier]:
+    """Load the network that a step stores; `more_classes` as in `new_network`."""
+    model = new_network(arch, job.material, 0, more_classes)
     teachers.load(step.path / WEIGHTS, model)
     return Trained(step, frozen(model, job.device))
 

@@ -172,8 +172,11 @@ def test_confusion_by_hand() -> None:
     logits = torch.tensor([[9.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 2.0], [0.0, 5.0, 0.0]])
     counts = inversion.confusion(logits, torch.tensor([0, 0, 2, 0]))
     assert counts.tolist() == [[1, 1, 1], [0, 0, 0], [0, 0, 1]]
+    assert inversion.confusion(logits, torch.tensor([0, 0, 1, 0]), classes=2).tolist() == [[1, 1, 1], [0, 0, 1]]
     with pytest.raises(ValueError, match="0 to 2"):
         inversion.confusion(logits, torch.tensor([0, 0, 3, 0]))
+    with pytest.raises(ValueError, match="0 to 1"):
+        inversion.confusion(logits, torch.tensor([0, 0, 2, 0]), classes=2)
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 256])

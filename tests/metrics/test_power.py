@@ -61,6 +61,16 @@ def test_permutation_p_by_hand() -> None:
     assert permutation_p(10 * np.eye(4)) == pytest.approx(1 / 24)
 
 
+def test_images_of_other_classes_are_misses() -> None:
+    """A column after the targets' counts in the shares, and is never the right class."""
+    others = torch.cat([faithful(5), torch.full((5, 1), 60)], 1)
+    assert permutation_p(others.numpy()) == permutation_p(faithful(5).numpy())
+    found = power(others, torch.cat([torch.zeros(5, 5), torch.full((5, 1), 80)], 1))
+    assert found.passed and "25.0%" in found.reason and "0.0%" in found.reason
+    gain = gain_over_retrieval(others, torch.cat([faithful(5) * 0, torch.full((5, 1), 80)], 1))
+    assert gain.gain == pytest.approx(0.25) and gain.low == pytest.approx(0.25)
+
+
 def test_permutation_p_adds_one_to_drawn_counts() -> None:
     assert permutation_p(np.eye(20)) == pytest.approx(1 / (DRAWS + 1))
 
@@ -104,7 +114,7 @@ def test_power_depends_on_alpha() -> None:
 @pytest.mark.parametrize(
     ("counts", "value"),
     [
-        (torch.ones(2, 3), r"\(2, 3\)"),
+        (torch.ones(3, 2), r"\(3, 2\)"),
         (torch.ones(1, 1), r"\(1, 1\)"),
         (torch.tensor([[1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]), r"class 1\b"),
         (-torch.eye(4), "negative"),
