@@ -1,6 +1,6 @@
 """DP-NTK: a generator fitted to the noisy mean of the private records' gradients in an untrained network.
 
-Reference: Yang, Adamczewski, Sutherland, Li, Park, "Differentially Private Neural Tangent Kernels for Privacy-Preserving
+Reference: Yang, Adamczewski, Li, Sutherland, Park, "Differentially Private Neural Tangent Kernels for Privacy-Preserving
 Data Generation", 2023 (arXiv 2303.01687); the authors' released code.
 
 1. F is an untrained network with random weights theta, and F(x) the sum of its 10 outputs. Grey images: dense d-800-10,
