@@ -9,21 +9,22 @@ function f = (1/B) sum_i k(x_i, .), and takes a gradient step on -2 mean f~(G(z,
 
 The authors' code is not private. It draws the noise at the generated images as a constant, so that the gradient has the
 exact f: it is the private gradient times one noisy scalar (`tests/baselines/test_dp_kernel.py`, docs/findings.md). It
-also evaluates f~ at the private images themselves, divides by the size of the drawn batch, and scales the covariance by
-sigma Delta instead of its square. Accuracy published for this method does not depend on epsilon: DPImageBench has 94.0 %
-on MNIST at 1 and 93.6 % at 10.
+also evaluates f~ at the private images themselves, divides by the size of the drawn batch, and scales the covariance
+by sigma Delta instead of its square. Accuracy published for this method does not depend on epsilon: DPImageBench has
+94.0 % on MNIST at 1 and 93.6 % at 10.
 
 The version here releases the function once, by random features:
 
 1. W_j in R^(D/2 x d), entries N(0, 1 / sigma_j^2) for pixels in [-1, 1]: frequencies of the j-th kernel, drawn without
    data.
-2. psi(x) = sqrt(1/5) [psi_1(x), ..., psi_5(x)], psi_j(x) = sqrt(2 / D) [cos W_j x; sin W_j x], so that psi(x) . psi(x') is
-   about k(x, x') / 5. Its norm is 1, where the paper's k(x, x) is 5: the same mechanism at another scale.
+2. psi(x) = sqrt(1/5) [psi_1(x), ..., psi_5(x)], psi_j(x) = sqrt(2 / D) [cos W_j x; sin W_j x], so that
+   psi(x) . psi(x') is about k(x, x') / 5. Its norm is 1, where the paper's k(x, x) is 5: the same mechanism at another
+   scale.
 3. mu = (1/n) sum_i psi(x_i) (x) onehot(y_i), in R^(5D x classes), of all n records.
 4. mu~ = mu + (Delta / n) sigma N(0, I), once. Delta = 1, or 2 if neighbours replace a record by another one.
 5. A generator G(z, y), z ~ N(0, I), y uniform, is trained by Adam on
-   || mu~ - (1/B) sum_b psi(G(z_b, y_b)) (x) onehot(y_b) ||_F^2. The released function <mu~, psi(.)> is differentiated with
-   its noise.
+   || mu~ - (1/B) sum_b psi(G(z_b, y_b)) (x) onehot(y_b) ||_F^2. The released function <mu~, psi(.)> is differentiated
+   with its noise.
 6. G is sampled with equally many images of every class, and the student is trained on the samples
    (`bench/dp_training/synthetic_data.py`).
 

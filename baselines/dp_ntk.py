@@ -1,7 +1,7 @@
 """DP-NTK: a generator fitted to the noisy mean of the private records' gradients in an untrained network.
 
-Reference: Yang, Adamczewski, Li, Sutherland, Park, "Differentially Private Neural Tangent Kernels for Privacy-Preserving
-Data Generation", 2023 (arXiv 2303.01687); the authors' released code.
+Reference: Yang, Adamczewski, Li, Sutherland, Park, "Differentially Private Neural Tangent Kernels (DP-NTK) for
+Privacy-Preserving Data Generation", 2023 (arXiv 2303.01687); the authors' released code.
 
 1. F is an untrained network with random weights theta, and F(x) the sum of its 10 outputs. Grey images: dense d-800-10,
    ReLU and layer normalisation (without scale and shift) on the hidden layer. Colour images: dense d-32-256-10, ReLU on
@@ -28,8 +28,8 @@ and the sum is differentiable in the images.
 Steps 3 to 5 are in `bench/dp_training/mean_embedding.py`, which DP-MERF and DP-Kernel share.
 
 Privacy. Step 4 is one Gaussian and the only use of the private data; theta is drawn without them. Adding or removing a
-record moves n mu by ||phi(x)|| = 1, where n is public: multiplier sigma for Delta = 1. Replacing a record moves it by at
-most 2, which is the paper's relation and its noise, 2 sigma / n: the claim is then multiplier sigma for one record
+record moves n mu by ||phi(x)|| = 1, where n is public: multiplier sigma for Delta = 1. Replacing a record moves it by
+at most 2, which is the paper's relation and its noise, 2 sigma / n: the claim is then multiplier sigma for one record
 replaced, while the ledger, for adding or removing one, has 2 sigma. Claim and account are otherwise the same, exact
 number. The private sums are in float64, so that a record's removal moves the others' features by rounding errors of
 1e-13 only. sigma is calibrated on the claim or, with `--account accounted`, on the ledger.
@@ -50,6 +50,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -126,7 +127,7 @@ class TangentFeatures(Features):
         layers = [
             (torch.rand(outputs, inputs + 1, generator=rng, device=rng.device, dtype=torch.float64) * 2 - 1)
             / math.sqrt(inputs)
-            for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True)
+            for inputs, outputs in pairwise(sizes)
         ]
         return cls(tuple(layer[:, :-1] for layer in layers), tuple(layer[:, -1] for layer in layers))
 

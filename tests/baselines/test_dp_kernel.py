@@ -108,7 +108,9 @@ def test_noise_reaches_the_generator_only_in_the_corrected_version() -> None:
     """At sigma = 50 the published gradients of 8 noise draws are parallel; those of a released function are not."""
     private, made = torch.rand(2, 20, 1, 4, 4, generator=rng(1))
     pixels = (2 * private - 1).flatten(1)
-    published = [published_gradient(pixels, (2 * made - 1).flatten(1).requires_grad_(), 50.0, seed) for seed in range(8)]
+    published = [
+        published_gradient(pixels, (2 * made - 1).flatten(1).requires_grad_(), 50.0, seed) for seed in range(8)
+    ]
     corrected = [corrected_gradient(private, made.clone().requires_grad_(), 50.0, seed) for seed in range(8)]
     exact = published_gradient(pixels, (2 * made - 1).flatten(1).requires_grad_(), 1e-3, 0)
     assert all(abs(F.cosine_similarity(each, exact, 0)) > 0.9999 for each in published)

@@ -59,7 +59,11 @@ def by_autograd(phi: TangentFeatures, images: Tensor) -> Tensor:
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
 def test_closed_form_equals_autograd(hidden: tuple[int, ...], dtype: torch.dtype, error: float) -> None:
     """Also for a class with no image."""
-    phi, images, labels = features(256, hidden), torch.rand(6, *SHAPE, generator=rng(1)), torch.tensor([2, 0, 2, 2, 0, 4])
+    phi, images, labels = (
+        features(256, hidden),
+        torch.rand(6, *SHAPE, generator=rng(1)),
+        torch.tensor([2, 0, 2, 2, 0, 4]),
+    )
     rows, made = by_autograd(phi, images), phi.sums(images, labels, 5, dtype)
     by_hand = torch.stack([rows[labels == c].sum(0) for c in range(5)])
     assert made.dtype == dtype and (made - by_hand).norm(dim=1).max() < error
@@ -124,8 +128,8 @@ def test_sum_has_sensitivity_one_or_two() -> None:
 def test_all_records_are_in_the_mean() -> None:
     """More than two chunks; a published copy of the method stops after the first batch."""
     images, labels = toy_private(n=2100)
-    phi = features()
-    halves = [mean_embedding(phi, part, of, CLASSES) for part, of in zip(images.split(1050), labels.split(1050))]
+    phi, pairs = features(), zip(images.split(1050), labels.split(1050), strict=True)
+    halves = [mean_embedding(phi, part, of, CLASSES) for part, of in pairs]
     assert torch.allclose(mean_embedding(phi, images, labels, CLASSES), (halves[0] + halves[1]) / 2, atol=1e-12)
     assert (halves[0] - halves[1]).norm() > 1e-4
 
