@@ -75,7 +75,7 @@ class DpKernel(MeanEmbeddingGenerator):
     source: ClassVar[str] = "DP-Kernel 2023, corrected to one release"
     tiers: ClassVar[Tiers] = {
         "smoke": {**SMOKE, "features": 16, "steps": 4, "batch": 16},
-        "quick": {**QUICK, "features": 800, "epochs": 5, "steps": 160, "batch": 250},
+        "quick": {**QUICK, "features": 400, "epochs": 5, "steps": 160, "batch": 250},
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         STUDENT_BY_ADAM,
