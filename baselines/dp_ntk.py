@@ -151,16 +151,16 @@ class TangentFeatures(Features):
         inputs, slopes = self.layers(_sorted(images, labels))
         sizes, count = labels.bincount(minlength=len(target)).tolist(), len(images)
         places = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(labels.device)
-        kernel, along, start = 0.0, 0.0, 0
+        kernels, along, start = [], [], 0
         for h, b in zip(inputs, slopes, strict=True):
-            kernel = kernel + (h @ h.T + 1) * (b @ b.T)
+            kernels.append((h @ h.T + 1) * (b @ b.T))
             middle, stop = start + b.shape[1] * h.shape[1], start + b.shape[1] * (h.shape[1] + 1)
             weights = target[:, start:middle].view(-1, b.shape[1], h.shape[1])
             mapped = [part @ weight.T for part, weight in zip(h.split(sizes), weights, strict=True)]
-            along = along + ((torch.cat(mapped) + target[places, middle:stop]) * b).sum()
+            along.append(((torch.cat(mapped) + target[places, middle:stop]) * b).sum())
             start = stop
-        kernel = torch.where(places[:, None] == places, kernel, 0.0)
-        return target.square().sum() - 2 * along / count + kernel.sum() / count**2
+        kernel = torch.stack(kernels).sum(0) * (places[:, None] == places)
+        return target.square().sum() - 2 * torch.stack(along).sum() / count + kernel.sum() / count**2
 
     def layers(self, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Return h_0, h_1, ... and w b_1, w b_2, ..., each (n, width), for (n, d) pixels."""
