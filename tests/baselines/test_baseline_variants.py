@@ -54,7 +54,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 SECOND_WAVE = ("acgan", "datalens", "dense", "dp-blsgd", "dpgen", "fedadi", "feddafl", "geddp", "gep", "infogan")
 SECOND_WAVE += ("pate", "pate-gnmax", "private-features", "raw-images", "rgp", "scatter-cnn", "spectral-dp", "topagg")
-SECOND_WAVE += ("wgan",)
+SECOND_WAVE += ("wgan", "dp-ntk", "dp-kernel")
 SMALL |= {name: load("method", name).tiers["smoke"] for name in SECOND_WAVE}
 SMALL["spectral-dp"] = SMALL["spectral-dp"] | {"batch": 32}  # of 64 records
 GOLDEN: dict[str, tuple[int, tuple[float, ...], float | None]] = {
@@ -83,6 +83,8 @@ GOLDEN: dict[str, tuple[int, tuple[float, ...], float | None]] = {
     "datalens": (2, (-0.035207, -0.093632, -0.036234, -0.089553), 0.415063),
     "dense": (3, (-0.055414, 0.036539, 0.007468, -0.041016), None),
     "dp-blsgd": (2, (0.180367, -0.678536, 0.652612, 0.200414), 13.689231),
+    "dp-kernel": (1, (0.062966, -0.001802, 0.093654, 0.031459), 0.725522),
+    "dp-ntk": (1, (-0.008014, -0.087394, 0.007831, 0.035136), 0.725522),
     "dpgen": (1, (0.098988, -0.158304, 0.322851, -0.157297), 10.0),
     "fedadi": (4, (-0.039805, 0.020545, -0.021215, -0.063725), None),
     "feddafl": (3, (0.004159, 0.022684, 0.026249, -0.043789), None),

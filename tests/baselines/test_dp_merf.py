@@ -13,8 +13,9 @@ from baseline_runs import FREE, class_share, epsilon_of, gaussian_delta, record_
 from scipy import stats
 from torch import Tensor, nn
 
-from baselines import dp_merf
-from baselines.dp_merf import LEAST_LENGTH, DpMerf, MerfGenerator, NoisyMeanEmbedding, RandomFeatures, mean_embedding
+from baselines.dp_merf import LEAST_LENGTH, DpMerf
+from bench.dp_training.mean_embedding import Features, NoisyMeanEmbedding, RandomFeatures, joint_sum, mean_embedding
+from bench.nets.bilinear_generator import BilinearGenerator
 from bench.privacy import Budget, Unit
 from bench.testing import CLASSES, SHAPE, context, toy_private
 
@@ -29,7 +30,7 @@ def features(count: int, pixels: int, length: float, seed: int = 0) -> RandomFea
 
 def target_of(method: DpMerf, monkeypatch: pytest.MonkeyPatch) -> Tensor:
     """mu~, where the generator is fitted to it."""
-    calls = record_calls(monkeypatch, DpMerf, "_fit")
+    calls = record_calls(monkeypatch, DpMerf, "fit")
     synthesise(method)
     target: Tensor = calls[0].arguments[3]
     return target
@@ -150,7 +151,7 @@ def test_noise_deviation_is_that_of_the_ledger(
 
 @pytest.mark.parametrize(("sigma", "golden"), [(5.0, 0.726), (25.0, 0.1254), (3.731, 1.0), (0.5, 10.0)])
 def test_claim_is_the_exact_gaussian(sigma: float, golden: float) -> None:
-    claim = NoisyMeanEmbedding(sigma, "add-or-remove").claim(1e-5)
+    claim = NoisyMeanEmbedding(sigma, "add-or-remove").claim(1e-5, DpMerf.source)
     assert claim.epsilon == pytest.approx(golden, rel=3e-3)
     assert gaussian_delta(claim.epsilon, 1 / sigma) == pytest.approx(1e-5, rel=1e-3)
     assert claim.disputed == "" and "DP-MERF" in claim.source
@@ -159,12 +160,12 @@ def test_claim_is_the_exact_gaussian(sigma: float, golden: float) -> None:
 def test_added_record_costs_less_than_replaced() -> None:
     method = smoke(neighbours="replace")
     made = NoisyMeanEmbedding(5.0, "replace")
-    claim, found = made.claim(1e-5).epsilon, epsilon_of(made.ledger())
+    claim, found = made.claim(1e-5, DpMerf.source).epsilon, epsilon_of(made.ledger())
     assert claim == pytest.approx(0.726, abs=1e-3)
     assert gaussian_delta(found, 1 / 10.0) == pytest.approx(1e-5, rel=1e-3)
     by_claim, by_ledger = method.calibrate(Budget(1.0)), method.calibrate(Budget(1.0, account="accounted"))
     assert by_claim.sigma == pytest.approx(2 * by_ledger.sigma, rel=3e-3)
-    assert "replaced" in made.claim(1e-5).source
+    assert "replaced" in made.claim(1e-5, DpMerf.source).source
 
 
 def test_bandwidth_depends_on_option_and_data_set() -> None:
@@ -185,16 +186,16 @@ def test_public_bandwidth_is_the_uniform_distance() -> None:
 @pytest.mark.parametrize("shape", [(1, 16, 16), (1, 28, 28), (3, 32, 32)])
 def test_generator_makes_images_of_any_shape(shape: tuple[int, int, int]) -> None:
     with torch.no_grad():
-        made = MerfGenerator(shape, 10)(torch.randn(3, 5), torch.tensor([0, 4, 9]))
+        made = BilinearGenerator(shape, 10)(torch.randn(3, 5), torch.tensor([0, 4, 9]))
     assert made.shape == (3, *shape) and 0 <= float(made.min()) <= float(made.max()) <= 1
 
 
 def test_generator_size_by_hand() -> None:
     """(15 + 1) 200 + 2 200 + 201 784 + 2 784 + (25 16 + 1) 8 + 25 8 + 1."""
-    count = sum(p.numel() for p in MerfGenerator((1, 28, 28), 10).parameters())
+    count = sum(p.numel() for p in BilinearGenerator((1, 28, 28), 10).parameters())
     assert count == 3200 + 400 + 157_584 + 1568 + 3208 + 201
     with refused("30x30"):
-        MerfGenerator((1, 30, 30), 10)
+        BilinearGenerator((1, 30, 30), 10)
 
 
 @pytest.mark.thorough
@@ -207,7 +208,7 @@ def test_generator_learns_classes_only_without_noise() -> None:
 def test_joint_sum_by_hand() -> None:
     """The mean of phi (x) onehot over a batch, by hand for B = 2."""
     phi = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    assert dp_merf.joint_sum(phi, torch.tensor([1, 1]), 3).tolist() == [[0.0, 0.0], [4.0, 6.0], [0.0, 0.0]]
+    assert joint_sum(phi, torch.tensor([1, 1]), 3).tolist() == [[0.0, 0.0], [4.0, 6.0], [0.0, 0.0]]
 
 
 def test_generator_is_fitted_at_a_falling_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,8 +225,12 @@ def test_generator_is_fitted_at_a_falling_rate(monkeypatch: pytest.MonkeyPatch) 
         def forward(self, z: Tensor) -> Tensor:
             return self.shade.expand(len(z), 1, 1, 1)
 
+    class Shades(Features):
+        def sums(self, images: Tensor, labels: Tensor, classes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return joint_sum(images.flatten(1).to(dtype), labels, classes)
+
     rates = runs.rates_of(monkeypatch, torch.optim.Adam)
     method, generator = smoke(batch="8", epochs="3", steps="80", rate="0.1", decay="0.5"), Shade()
-    method._fit(generator, lambda images: images.flatten(1), torch.tensor([[0.7]]), context())  # type: ignore[arg-type]
+    method.fit(generator, Shades(), torch.tensor([[0.7]]), context())
     assert float(generator.shade.detach()) == pytest.approx(0.7, abs=0.01) and not generator.training
     assert rates == pytest.approx([0.1] * 80 + [0.05] * 80 + [0.025] * 80)

@@ -36,6 +36,7 @@ WITHOUT_GUARANTEE = [name for name, cls in BASELINES.items() if cls.unit == "non
 PRIVATE = [name for name in BASELINES if name not in (*WITHOUT_GUARANTEE, "dpgen")]
 FEDERATED = ["dense", "fedadi", "fedavg", "feddafl", "feddf"]
 LABEL_PRIVATE = [name for name, cls in BASELINES.items() if cls.unit == "label"]
+EMBEDDINGS = ["dp-kernel", "dp-merf", "dp-ntk"]
 TEACHER_GANS = ["datalens", "g-pate", "pate-gan"]
 
 DP_SGD = "std=0 batch=-1 steps=-1 clip=0 rate=-1 momentum=1"
@@ -57,8 +58,10 @@ REFUSED = {
     "dp-blsgd": "shrink=1 shrink=0 loss_bound=0 search=0 trials=0 momentum=0.9 most_gradients=0 turn=2",
     "dp-gan": f"{GENERATOR} steps=0 batch=0 critic_steps=0 clip=0 multiplier=-1 rate=0 rate_generator=0 "
     "beta1=1 latent=0 width=3 critic_width=0 average=1",
+    "dp-kernel": f"{GENERATOR} features=3 features=0 sigma=-1 batch=1 steps=0 rate=0",
     "dp-merf": f"{GENERATOR} features=3 features=0 length=-1 sigma=-1 sigma=inf batch=1 epochs=0 steps=0 "
     "latent=0 hidden=0 rate=0 decay=0",
+    "dp-ntk": f"{GENERATOR} width=-1 sigma=-1 batch=1 epochs=0 steps=0 rate=0 decay=0",
     "dp-sgd": DP_SGD,
     "dp-sinkhorn": f"{GENERATOR} batch=1 steps=0 clip=0 clip=1e-25 sigma=-1 debias=1.5 linear=nan "
     "regularisation=0 clipping=row width=0",
@@ -130,7 +133,7 @@ def _typed(option: Any, text: str) -> Any:
         *((name, {}, Budget(unit=Unit.QUERY)) for name in PRIVATE if not name.startswith("pate-gn") and name != "pate"),
         *((name, {}, Budget(3.0, account="accounted")) for name in (*WITHOUT_GUARANTEE, *LABEL_PRIVATE, "dpgen")),
         *((name, {}, Budget(100.0, account="accounted")) for name in ("acgan", "infogan", "raw-images", "wgan")),
-        *((name, {}, Budget(1.0, solve="steps")) for name in (*LABEL_PRIVATE, "class-moments", "dp-merf", "dpgen")),
+        *((name, {}, Budget(1.0, solve="steps")) for name in (*LABEL_PRIVATE, "class-moments", *EMBEDDINGS, "dpgen")),
         *((name, {}, Budget(0.5, solve="none")) for name in LABEL_PRIVATE if name != "cluster-rr"),
         *((name, {}, Budget(0.001, solve="steps")) for name in ("pate", "pate-gnmax")),
         *((name, {"images": "private"}, Budget(3.0, account="accounted")) for name in ("pate", "pate-gnmax")),
@@ -200,7 +203,7 @@ def test_finite_budget_is_met_and_nearly_spent(name: str, against: Any) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["dp-blsgd", "dp-gan", "dp-merf", "dp-sgd", "dp-sinkhorn", "dp-teacher", "geddp", "gm-dp", "private-features",
+    [*EMBEDDINGS, "dp-blsgd", "dp-gan", "dp-sgd", "dp-sinkhorn", "dp-teacher", "geddp", "gm-dp", "private-features",
      "dp-wrn", "psg", "rgp", "scatter-cnn", "spectral-dp", "topagg", "ts-adp"],
 )  # fmt: skip
 def test_undisputed_claim_equals_the_account(name: str) -> None:

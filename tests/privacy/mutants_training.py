@@ -7,7 +7,7 @@ from typing import Any
 
 from mutation import Mutant
 
-from baselines import dp_blsgd, dp_merf, gep, label_protocol, rgp, spectral_dp, topagg
+from baselines import dp_blsgd, dp_kernel, dp_ntk, gep, label_protocol, rgp, spectral_dp, topagg
 from baselines.dp_gan import dp_gan
 from baselines.dp_sinkhorn import dp_sinkhorn
 from baselines.geddp import Codes
@@ -15,7 +15,7 @@ from baselines.gs_wgan import gs_wgan
 from baselines.p3gm import mixture, network
 from baselines.psg import psg
 from bench.distillation.class_moments import noisy_moments
-from bench.dp_training import clipped_sums, clipping, dp_sgd, linear_head, private_gradient, whitening
+from bench.dp_training import clipped_sums, clipping, dp_sgd, linear_head, mean_embedding, private_gradient, whitening
 
 Options = dict[str, Any]
 ONE: Options = {"multiplier": 1.0, "batch": 20}
@@ -56,6 +56,8 @@ critics = partial(Mutant, plug_in="gs-wgan", options={"sigma": 1.0})
 phases = partial(Mutant, plug_in="p3gm", options=PHASES)
 steps = partial(Mutant, plug_in="p3gm", options=STEPS)
 features = partial(Mutant, plug_in="dp-merf", options={"sigma": 1.0})
+tangents = partial(Mutant, plug_in="dp-ntk", options={"sigma": 1.0})
+mixed = partial(Mutant, plug_in="dp-kernel", options={"sigma": 1.0})
 head = partial(Mutant, plug_in="private-features", options=HEAD)
 head_steps = partial(Mutant, plug_in="private-features", options={"multiplier": 1.0})
 moment = partial(Mutant, plug_in="private-features", options=MOMENT)
@@ -187,10 +189,18 @@ GENERATORS = [
     steps(network.noisy_gradient, "secret.normal(len(records), codes.shape[1])",
         "torch.randn(len(records), codes.shape[1], generator=torch.Generator().manual_seed(len(chosen)))",
         "codes drawn by the sample's size"),
-    features(dp_merf.noisy_embedding, "multiplier / len(images)", "multiplier / len(images) / 2", "noise halved"),
-    features(dp_merf.RandomFeatures.__call__, " * math.sqrt(1 / len(self.frequencies))", "", "features not of norm 1"),
-    features(dp_merf.mean_embedding, "joint_sum(phi(to_float(part)).double(), answers, classes)",
-        "2 * joint_sum(phi(to_float(part)).double(), answers, classes)", "every record twice"),
+    features(mean_embedding.noisy_embedding, "multiplier / len(images)", "multiplier / len(images) / 2",
+        "noise halved"),
+    features(mean_embedding.RandomFeatures.__call__, " * math.sqrt(1 / len(self.frequencies))", "",
+        "features not of norm 1"),
+    features(mean_embedding.mean_embedding, "phi.sums(", "2 * phi.sums(", "every record twice"),
+    tangents(mean_embedding.noisy_embedding, "multiplier / len(images)", "multiplier / len(images) / 2",
+        "noise halved"),
+    tangents(dp_ntk.TangentFeatures.layers, "[w * b for b in slopes]", "slopes", "gradients not normalised"),
+    tangents(dp_ntk.TangentFeatures.layers, "for h, b in zip(inputs, slopes, strict=True)]",
+        "for h, b in zip(inputs[-1:], slopes[-1:], strict=True)]", "norm of the last layer only"),
+    mixed(mean_embedding.noisy_embedding, "multiplier / len(images)", "multiplier / len(images) / 2", "noise halved"),
+    mixed(dp_kernel.MixedFeatures.sums, " / math.sqrt(len(self.kernels))", "", "features of norm sqrt(5)"),
 ]  # fmt: skip
 
 FEATURES = [
