@@ -48,6 +48,7 @@ SMALL: dict[str, dict[str, Any]] = {
     | {"student_width": 16, "teacher_width": 4, "latent": 8},
     "psg": {"passes": 3, "iterations": 2, "batches": 2, "batch": 40, "width": 4, "replays": 1},
     "rr": LABELS,
+    "sim-pe": SYNTHETIC | {"population": 40, "variations": 1},
     "rr-debiased": LABELS,
     "ts-adp": PRIVATE,
     "zcdp": PRIVATE,

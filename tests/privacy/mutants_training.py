@@ -14,6 +14,7 @@ from baselines.geddp import Codes
 from baselines.gs_wgan import gs_wgan
 from baselines.p3gm import mixture, network
 from baselines.psg import psg
+from baselines.sim_pe import voting
 from bench.distillation.class_moments import noisy_moments
 from bench.dp_training import clipped_sums, clipping, dp_sgd, linear_head, private_gradient, whitening
 
@@ -56,6 +57,7 @@ critics = partial(Mutant, plug_in="gs-wgan", options={"sigma": 1.0})
 phases = partial(Mutant, plug_in="p3gm", options=PHASES)
 steps = partial(Mutant, plug_in="p3gm", options=STEPS)
 features = partial(Mutant, plug_in="dp-merf", options={"sigma": 1.0})
+evolution = partial(Mutant, plug_in="sim-pe", options={"sigma": 1.0})
 head = partial(Mutant, plug_in="private-features", options=HEAD)
 head_steps = partial(Mutant, plug_in="private-features", options={"multiplier": 1.0})
 moment = partial(Mutant, plug_in="private-features", options=MOMENT)
@@ -191,6 +193,12 @@ GENERATORS = [
     features(dp_merf.RandomFeatures.__call__, " * math.sqrt(1 / len(self.frequencies))", "", "features not of norm 1"),
     features(dp_merf.mean_embedding, "joint_sum(phi(to_float(part)).double(), answers, classes)",
         "2 * joint_sum(phi(to_float(part)).double(), answers, classes)", "every record twice"),
+    evolution(voting.noisy_votes, '"gaussian", sigma', '"gaussian", sigma / 2', "noise halved"),
+    evolution(voting.noisy_votes, ', source)', f", {BLIND})", "noise of one seed"),
+    evolution(voting.votes, "torch.bincount(chosen, minlength=each)", "2 * torch.bincount(chosen, minlength=each)",
+        "every record twice"),
+    evolution(voting.votes, "torch.bincount(chosen, minlength=each)",
+        "torch.bincount(chosen, minlength=each) + len(chosen)", "a vote for every candidate"),
 ]  # fmt: skip
 
 FEATURES = [

@@ -1,0 +1,539 @@
+"""Sim-PE: simulators, votes and their sensitivity, noise, selection, the released set, and refusals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import baseline_runs as runs
+import numpy as np
+import pytest
+import torch
+from baseline_runs import FREE, class_share, gaussian_delta, record_calls, refused, rng, synthesise
+from conftest import toy_job
+from PIL import Image
+from scipy import stats
+from torch import Tensor
+
+from baselines.sim_pe import sim_pe, text, voting
+from baselines.sim_pe.public_images import read_images
+from baselines.sim_pe.sim_pe import SimPe, Votes, by_turns, draw_rows, selection
+from baselines.sim_pe.simulator import Drawings, Moved, NearestImages, Population, UserSimulator
+from baselines.sim_pe.text import ANGLE, FONTS, SIZE, STROKE, DrawText
+from baselines.sim_pe.voting import LARGEST, LEVELS, make_embedding, nearest, noisy_votes, votes
+from bench import boards, priors
+from bench.dp_training.synthetic_data import FiniteSet, sample
+from bench.errors import BadData, BadOption, BadPlugin, BenchError, NotFound
+from bench.pipeline import run
+from bench.pipeline.job import run_spec
+from bench.priors.drawn import LatentDraws, LatentPlan
+from bench.privacy import Budget, Unit
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+
+GREY = (1, 28, 28)
+
+
+def smoke(**given: Any) -> SimPe:
+    return runs.smoke(SimPe, **given)
+
+
+def whole(*size: int, high: int = 50, seed: int = 0) -> Tensor:
+    """Features: whole numbers as floats."""
+    return torch.randint(0, high, size, generator=rng(seed)).float()
+
+
+def histogram(seed: int = 0, count: int = 60) -> tuple[Tensor, Tensor, Tensor]:
+    """Features and labels of records, and 7 candidates for each of 3 classes."""
+    labels = torch.randint(0, 3, (count,), generator=rng(seed))
+    return whole(count, 5, seed=seed + 1), labels, whole(3, 7, 5, seed=seed + 2)
+
+
+# The mechanism
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "steps", "sigma"),
+    [
+        (1.0, 2.07e-6, 5, 9.10735),
+        (1.0, 1.67e-6, 4, 8.238),
+        (10.0, 1.67e-6, 4, 1.064),
+        (1.0, 1.67e-6, 10, 13.025),
+    ],
+)
+def test_sigma_is_that_of_published_budgets(epsilon: float, delta: float, steps: int, sigma: float) -> None:
+    """DPImageBench's log has the first one; T exact Gaussians are one of multiplier sigma / sqrt(T)."""
+    found = SimPe(steps=steps).calibrate(Budget(epsilon, delta=delta, account="accounted"))
+    assert found.steps == steps and found.sigma == pytest.approx(sigma, rel=1.5e-3)
+    spent = found.epsilon(delta)
+    assert spent <= epsilon and gaussian_delta(spent, math.sqrt(steps) / found.sigma) == pytest.approx(delta, rel=2e-3)
+
+
+def test_number_of_rounds_is_solved_for_given_noise() -> None:
+    found = SimPe(sigma=13.025).calibrate(Budget(1.0, delta=1.67e-6, solve="steps"))
+    assert (found.sigma, found.steps) == (13.025, 10)
+    made = synthesise(smoke(sigma=13.025), Budget(1.0, delta=1.67e-6, solve="steps"))
+    (entry,) = made.ledger.entries(Unit.EXAMPLE)
+    assert entry.count == made.solved["steps"] == 10 and entry.event.noise_multiplier == 13.025
+
+
+def test_every_record_votes_once_for_its_nearest_candidate() -> None:
+    features, labels, candidates = histogram()
+    by_hand = torch.zeros(3, 7, dtype=torch.float64)
+    for row, label in zip(features, labels.tolist(), strict=True):
+        by_hand[label, int((candidates[label] - row).square().sum(1).argmin())] += 1
+    assert torch.equal(votes(features, labels, candidates), by_hand)
+    assert by_hand.sum(1).tolist() == torch.bincount(labels, minlength=3).tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_removed_or_added_record_changes_one_count_by_one(seed: int) -> None:
+    features, labels, candidates = histogram(seed)
+    counts = votes(features, labels, candidates)
+    for missing in range(0, 60, 7):
+        kept = torch.arange(60) != missing
+        change = counts - votes(features[kept], labels[kept], candidates)
+        assert change.abs().sum() == 1 and change.norm() == 1
+        assert change.argmax() // 7 == labels[missing]
+
+
+def test_replaced_record_changes_the_histogram_by_root_two() -> None:
+    features, labels, candidates = histogram()
+    other, moved = labels.clone(), []
+    for row in range(20):
+        other[row] = (labels[row] + 1) % 3
+        moved.append(float((votes(features, labels, candidates) - votes(features, other, candidates)).norm()))
+        other[row] = labels[row]
+    assert moved == pytest.approx([math.sqrt(2)] * 20)
+
+
+def test_votes_do_not_depend_on_order_or_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large whole features with many ties: products of float32 would depend on it."""
+    features = torch.randint(-32767, 32768, (300, 1000), generator=rng()).float()
+    candidates = features[:40] + torch.randint(-1, 2, (40, 1000), generator=rng(1))
+    candidates = torch.cat([candidates, candidates.flip(0)])
+    found, order = nearest(features, candidates), torch.randperm(300, generator=rng(2))
+    assert int(found.max()) < 40, "of equals the first"
+    assert torch.equal(nearest(features[order], candidates), found[order])
+    monkeypatch.setattr(voting, "PART", 7)
+    assert torch.equal(nearest(features, candidates), found)
+    assert LARGEST**2 * 2**22 < 2**52
+
+
+def test_records_of_other_classes_do_not_vote() -> None:
+    features, _, candidates = histogram()
+    assert votes(features, torch.full((60,), 3), candidates).sum() == 0
+
+
+@pytest.mark.parametrize(("wrong", "fits"), [(1.0, True), (0.9, False), (1.1, False)])
+def test_noise_has_the_deviation_of_the_ledger(wrong: float, fits: bool) -> None:
+    """Rounding and the uniform fraction add 1/12 each to the variance."""
+    features, labels, _ = histogram()
+    candidates = whole(3, 2000, 5)
+    noisy = noisy_votes(features, labels, candidates, 9.0, rng(3))
+    difference = (noisy - votes(features, labels, candidates)).flatten()
+    statistic = float(difference.square().sum()) / ((wrong * 9.0) ** 2 + 1 / 6)
+    assert (0.001 < stats.chi2.sf(statistic, len(difference)) < 0.999) == fits
+
+
+def test_every_round_draws_new_noise_of_sigma(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = record_calls(monkeypatch, sim_pe, "noisy_votes")
+    made = synthesise(smoke(population=400), Budget(1.0))
+    assert len(calls) == made.solved["steps"] == 4
+    assert {call.arguments[3] for call in calls} == {made.solved["sigma"]}
+    noise = [(call.result - votes(*call.arguments[:3])).flatten() for call in calls]
+    assert all(abs(float(torch.corrcoef(torch.stack(pair))[0, 1])) < 0.25 for pair in zip(noise, noise[1:], strict=False))
+    ratio = float(torch.cat(noise).std()) / made.solved["sigma"]
+    assert 0.9 < ratio < 1.1
+
+
+def test_ledger_is_claim_for_all_accounts() -> None:
+    made = synthesise(smoke(sigma=3.0))
+    (entry,) = made.ledger.entries(Unit.EXAMPLE)
+    assert (entry.event.noise_multiplier, entry.count, entry.unit) == (3.0, 4, Unit.EXAMPLE)
+    assert made.claim.epsilon == Votes(4, 3.0).epsilon(1e-5) and not made.claim.disputed
+    solved = [synthesise(smoke(), Budget(1.0, account=account)).solved["sigma"] for account in ("claimed", "accounted")]
+    assert solved[0] == solved[1]
+
+
+# Selection and the released set
+
+
+def test_selection_by_hand() -> None:
+    counts = torch.tensor([[5.0, 2.0, 3.0, -4.0], [1.0, 2.0, 0.5, 1.9]])
+    expected = torch.tensor([[0.75, 0.0, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25]])
+    assert torch.allclose(selection(counts, 2.0), expected)
+
+
+def test_candidate_without_votes_is_never_drawn_without_noise() -> None:
+    features, labels, candidates = histogram(count=9)
+    counts = noisy_votes(features, labels, candidates, 0.0, rng())
+    drawn = torch.bincount(draw_rows(selection(counts, 0.0), 5000, rng()), minlength=21).view(3, 7)
+    assert (counts == 0).sum() >= 10
+    assert torch.equal(drawn > 0, counts > 0) and drawn.sum(1).tolist() == [5000] * 3
+
+
+def test_drawn_rows_have_the_shares() -> None:
+    shares = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.1, 0.9]], dtype=torch.float64)
+    rows = draw_rows(shares, 10_000, rng())
+    found = torch.bincount(rows, minlength=6) / 10_000
+    assert found.tolist() == pytest.approx(shares.flatten().tolist(), abs=0.02)
+    assert rows[:10_000].max() < 3 <= rows[10_000:].min()
+
+
+def test_classes_take_turns() -> None:
+    assert by_turns(torch.arange(6), 3).tolist() == [0, 2, 4, 1, 3, 5]
+
+
+def test_undecided_classes_are_counted_and_drawn_uniformly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a threshold of 100 sigma no count remains: 4 rounds of all classes are uniform."""
+    calls = record_calls(monkeypatch, sim_pe, "selection")
+    made = synthesise(smoke(threshold=100.0), Budget(1.0))
+    assert made.solved["undecided"] == 4 * CLASSES
+    assert all((call.result == 1 / call.result.shape[1]).all() for call in calls)
+    assert synthesise(smoke(), Budget(math.inf)).solved["undecided"] == 0
+
+
+def test_student_is_trained_on_the_set_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,500 images are drawn in three parts: S_T, in order, with labels that do not depend on the private ones."""
+    varied = record_calls(monkeypatch, DrawText, "vary")
+    made = synthesise(smoke(samples=2501, variations=0))
+    images, labels = sample(made.draw, 2501, rng())
+    last = by_turns(varied[-1].result.images, CLASSES)
+    assert torch.equal(images, last[:2501])
+    assert labels.tolist() == [row % CLASSES for row in range(2501)]
+
+
+def test_finite_set_starts_again_after_its_last_image() -> None:
+    images = torch.arange(5.0).view(5, 1, 1, 1) / 10
+    found, labels = sample(FiniteSet(images, torch.arange(5)), 12, rng())
+    assert labels.tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
+    assert torch.equal(found, images[labels])
+
+
+def test_lookahead_is_the_mean_embedding_of_variations() -> None:
+    class Shift:
+        """A variation adds 0.1, then 0.5."""
+
+        done = 0
+
+        def random(self, count: int, rng: torch.Generator) -> Tensor:
+            return torch.full((count, *SHAPE), 0.5)
+
+        def vary(self, images: Tensor, degree: float, rng: torch.Generator) -> Tensor:
+            self.done += 1
+            return images + (0.1, 0.5)[(self.done - 1) % 2]
+
+    population = Population(torch.full((4, *SHAPE), 0.5), torch.empty(4, 0))
+    embed = make_embedding("pixels", 1, population.images)
+    by, simulator = smoke(variations=2), UserSimulator(Shift(), SHAPE)
+    found = by._embedded(simulator, population, 0.5, embed, rng())
+    assert torch.equal(found, torch.full((4, 256), (153.0 + 255.0) / 2))
+    assert torch.equal(replace(by, variations=0)._embedded(simulator, population, 0.5, embed, rng()), embed(population.images))
+
+
+def test_degrees_fall_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = record_calls(monkeypatch, DrawText, "vary")
+    synthesise(smoke(variations=0, first_degree=0.9, last_degree=0.3))
+    assert [call.arguments[2] for call in calls] == pytest.approx([0.9, 0.7, 0.5, 0.3])
+
+
+@dataclass(frozen=True)
+class Corners(SimPe):
+    """Sim-PE with a user's simulator: a bright corner, which is the toy classes' content."""
+
+    def user_source(self, shape: tuple[int, int, int], dataset: str) -> Any:
+        return Corner(shape)
+
+
+class Corner:
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        self.shape = shape
+
+    def random(self, count: int, rng: torch.Generator) -> Tensor:
+        which = torch.randint(0, 4, (count,), generator=rng)
+        grid = torch.eye(4)[which].view(count, 1, 2, 2) * 0.7
+        return torch.nn.functional.interpolate(grid, self.shape[1:]).expand(count, *self.shape).contiguous()
+
+    def vary(self, images: Tensor, degree: float, rng: torch.Generator) -> Tensor:
+        return (images + 0.1 * degree * torch.rand(images.shape, generator=rng)).clamp(0, 1)
+
+
+@pytest.mark.parametrize(("epsilon", "least", "most"), [(math.inf, 0.97, 1.0), (10.0, 0.8, 1.0), (0.001, 0.0, 0.5)])
+def test_votes_find_the_classes_of_a_users_simulator(epsilon: float, least: float, most: float) -> None:
+    method = runs.smoke(Corners, population=80, threshold=2.0, samples=400)
+    share = class_share(synthesise(method, Budget(epsilon), toy_private(n=400)), 400)
+    assert least <= share <= most
+
+
+# Simulators
+
+
+def test_latent_drawings_have_the_priors_distribution() -> None:
+    """Means and deviations of pixels of drawings, and of variations of drawings, against the prior's own."""
+    for name in ("pen", "shapes", "noise", "faces"):
+        prior = priors.load(name)
+        simulator = Drawings.of(prior, GREY)
+        first = simulator.random(600, rng())
+        for found in (first.images, simulator.vary(first, 0.6, rng(1)).images):
+            own = prior.draw(600, GREY, rng(2))
+            error = (found.mean((1, 2, 3)).std() ** 2 + own.mean((1, 2, 3)).std() ** 2).sqrt() / math.sqrt(600)
+            assert abs(float(found.mean() - own.mean())) < 4 * error, name
+            assert float(found.std()) == pytest.approx(float(own.std()), rel=0.1), name
+
+
+@pytest.mark.parametrize("name", ["pen", "shapes", "noise", "faces"])
+def test_drawing_depends_on_its_latents_only(name: str) -> None:
+    """Also where the image is drawn alone or in another order."""
+    prior = priors.load(name)
+    plan = LatentPlan.of(prior, (3, 32, 32))
+    latents = torch.randn(40, plan.width, generator=rng())
+
+    def draw(rows: Tensor) -> Tensor:
+        return prior.draw_from(LatentDraws(plan, latents[rows]), len(rows), (3, 32, 32))
+
+    together = draw(torch.arange(40))
+    assert 0 <= float(together.min()) and float(together.max()) <= 1
+    order = torch.randperm(40, generator=rng(1))
+    assert torch.allclose(draw(order), together[order], atol=1e-5)
+    for count in (1, 2, 4):
+        assert torch.allclose(draw(torch.arange(count)), together[:count], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["pen", "shapes"])
+def test_variation_grows_with_the_degree(name: str) -> None:
+    simulator = Drawings.of(priors.load(name), GREY)
+    first = simulator.random(300, rng())
+    moved = [
+        float((simulator.vary(first, degree, rng(1)).images - first.images).flatten(1).norm(dim=1).median())
+        for degree in (0.0, 0.05, 0.2, 1.0)
+    ]
+    assert moved[0] < 1e-4 < moved[1] < moved[2] < moved[3]
+    other = simulator.random(300, rng(2)).images
+    assert moved[3] == pytest.approx(float((other - first.images).flatten(1).norm(dim=1).median()), rel=0.1)
+
+
+def test_mixture_is_varied_by_small_affine_maps() -> None:
+    found = smoke(api="drawings", prior="pen+shapes")._simulator(toy_teacher(), rng())
+    assert isinstance(found, Moved)
+    first = found.random(50, rng())
+    assert torch.allclose(found.vary(first, 0.0, rng()).images, first.images, atol=1e-5)
+    near, far = (found.vary(first, degree, rng(1)).images for degree in (0.05, 0.8))
+    assert (near - first.images).norm() < (far - first.images).norm()
+    assert 0 <= float(far.min()) and float(far.max()) <= 1
+
+
+def test_text_starts_with_any_character_and_keeps_it() -> None:
+    simulator = DrawText.of("0123456789", GREY)
+    first = simulator.random(2000, rng())
+    font, character, size, stroke, angle = first.parameters.unbind(1)
+    assert character.unique().tolist() == list(range(10)) and font.unique().tolist() == list(range(len(FONTS)))
+    assert (size.min(), size.max()) == SIZE and (stroke.min(), stroke.max()) == STROKE
+    assert ANGLE[0] <= angle.min() < -25 and 25 < angle.max() <= ANGLE[1]
+    assert (first.images.amax((1, 2, 3)) > 0.3).all(), "every image shows something"
+    varied = simulator.vary(first, 1.0, rng(1))
+    assert torch.equal(varied.parameters[:, 1], character)
+
+
+@pytest.mark.parametrize(
+    ("degree", "fonts", "size", "angle", "stroke"), [(1.0, 1.0, 6, 11.0, 1), (0.5, 0.5, 4, 7.0, 1), (0.0, 0.0, 2, 3.0, 0)]
+)
+def test_text_varies_by_the_papers_numbers(degree: float, fonts: float, size: int, angle: float, stroke: int) -> None:
+    """Of its schedule: font probability, size, angle and stroke, in the first round, halfway, and the last one."""
+    simulator = DrawText.of("0", GREY)
+    start = torch.tensor([[3.0, 0.0, 20.0, 1.0, 0.0]]).expand(2000, -1)
+    change = simulator.vary(Population(torch.zeros(2000, *GREY), start), degree, rng()).parameters - start
+    share = float((change[:, 0] != 0).double().mean())
+    assert share == pytest.approx(fonts * (1 - 1 / len(FONTS)), abs=0.04)
+    assert change[:, 2].abs().max() == size and change[:, 3].abs().max() == stroke
+    assert 0.95 * angle < change[:, 4].abs().max() <= angle
+
+
+def test_text_grows_with_the_image() -> None:
+    small, large = (text.render("8", text.find_fonts("8")[0], round(20 * s / 28), 1, 0.0, s, s) for s in (28, 56))
+    assert (small > 0).mean() == pytest.approx((large > 0).mean(), abs=0.08)
+    assert DrawText.of("8", (3, 32, 32)).random(2, rng()).images.shape == (2, 3, 32, 32)
+
+
+def test_missing_fonts_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with refused("characters", BadOption):
+        text.find_fonts("0 ")
+    monkeypatch.setattr("matplotlib.get_data_path", lambda: str(tmp_path))
+    with refused("matplotlib", BadOption):
+        smoke().check(Budget(1.0), "toy", CLASSES)
+    monkeypatch.setattr("PIL.features.check", lambda _: False)
+    with refused("FreeType", BadOption):
+        smoke().check(Budget(1.0), "toy", CLASSES)
+    smoke(api="drawings").check(Budget(1.0), "toy", CLASSES)
+
+
+def test_nearest_images_are_public_ones() -> None:
+    images = torch.arange(50.0).view(50, 1, 1, 1) / 50
+    simulator = NearestImages(images, torch.arange(50.0)[:, None])
+    first = simulator.random(500, rng())
+    assert len(first.parameters.unique()) == 50 and torch.equal(first.images, images[first.parameters[:, 0]])
+    for degree, m in ((0.0, 2), (0.5, 6), (1.0, 50)):
+        varied = simulator.vary(first, degree, rng(1))
+        moved = (varied.parameters - first.parameters).abs().flatten()
+        assert len(moved.unique()) > m / 2 and (moved <= m // 2).double().mean() > 0.7
+        assert int(moved.max()) <= m - 1, "at the ends of the line all nearest ones are on one side"
+        assert torch.equal(varied.images, images[varied.parameters[:, 0]])
+
+
+class Wrong:
+    def __init__(self, made: Any) -> None:
+        self.made = made
+
+    def random(self, count: int, rng: torch.Generator) -> Any:
+        return self.made
+
+    def vary(self, images: Tensor, degree: float, rng: torch.Generator) -> Any:
+        return self.made
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (torch.zeros(3, 1, 28, 27), r"\(3, 1, 28, 27\)"),
+        (torch.zeros(2, *GREY), r"\(2, 1, 28, 28\)"),
+        (torch.full((3, *GREY), float("nan")), "NaN"),
+        (torch.full((3, *GREY), 1.5), "1.5"),
+        (torch.full((3, *GREY), -0.25), "-0.25"),
+        (torch.zeros(3, *GREY, dtype=torch.uint8), "uint8"),
+        (np.zeros((3, *GREY)), "ndarray"),
+        (None, "NoneType"),
+    ],
+)
+def test_users_images_are_checked(made: Any, says: str) -> None:
+    simulator = UserSimulator(Wrong(made), GREY)
+    with refused(says, BadPlugin):
+        simulator.random(3, rng())
+    with refused(f"Wrong.vary.*{says}", BadPlugin):
+        simulator.vary(Population(torch.zeros(3, *GREY), torch.empty(3, 0)), 0.5, rng())
+
+
+def test_users_object_without_functions_is_refused() -> None:
+    with refused("vary", BadPlugin):
+        UserSimulator(object(), GREY)  # type: ignore[arg-type]
+
+
+# Embeddings
+
+
+def test_pixels_are_embedded_exactly() -> None:
+    images = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
+    embed = make_embedding("pixels", 1, torch.zeros(1, 1, 16, 16))
+    assert torch.equal(embed(images)[0], torch.arange(256.0))
+
+
+def test_principal_components_are_those_of_the_public_images() -> None:
+    """Public images vary along two directions; distances in them are kept, others are not seen."""
+    basis = torch.linalg.qr(torch.randn(256, 3, generator=rng())).Q.T
+    public = (torch.randn(200, 2, generator=rng(1)) @ basis[:2]).view(200, *SHAPE) + 0.5
+    embed = make_embedding("pca", 2, public)
+    pair = embed(torch.stack([public[0], public[1], public[0] + basis[2].view(SHAPE)])) / LEVELS["pca"]
+    assert pair.shape == (3, 2)
+    assert float((pair[0] - pair[1]).norm()) == pytest.approx(float((public[0] - public[1]).norm()), abs=2e-3)
+    assert float((pair[0] - pair[2]).norm()) < 2e-3
+
+
+@pytest.mark.parametrize("name", ["pixels", "scattering", "pca"])
+def test_embedding_has_whole_numbers_within_the_limit(name: Any) -> None:
+    images = torch.rand(20, 3, 32, 32, generator=rng())
+    found = make_embedding(name, 5, images)(images)
+    assert torch.equal(found, found.round()) and 10 < found.abs().max() < LARGEST / 2
+
+
+# Public images of a folder
+
+
+def write_images(folder: Path, count: int = 5) -> Tensor:
+    images = toy_private(3, count)[0]
+    (folder / "below").mkdir(parents=True)
+    for row, image in enumerate(images):
+        Image.fromarray(image[0].numpy()).save(folder / ("below" if row % 2 else ".") / f"{row}.png")
+    return images
+
+
+def test_folder_and_archive_are_the_simulators_images(tmp_path: Path) -> None:
+    images = write_images(tmp_path / "a")
+    np.savez(tmp_path / "b.npz", x=images.numpy(), other=np.zeros(3))
+    np.save(tmp_path / "c.npy", images[:, 0].numpy())
+    for place in ("a", "b.npz", "c.npy"):
+        method = smoke(api="folder", folder=tmp_path / place, last_degree=0.3)
+        assert method.needs == {"private_data"}
+        made, _ = synthesise(method).draw(40, rng())
+        known = {image.numpy().tobytes() for image in images}
+        assert {(image * 255).round().to(torch.uint8).numpy().tobytes() for image in made} <= known, place
+    sources = {smoke(api="folder", folder=tmp_path / place).public_source() for place in ("a", "b.npz", "c.npy")}
+    assert len(sources) == 3 and all(str(source).startswith("images:") for source in sources)
+    assert smoke().public_source() is None and smoke(api="folder").public_source() is None
+
+
+def test_public_part_is_used_without_a_folder() -> None:
+    method = smoke(api="folder")
+    assert method.needs == {"private_data", "public_data"} and method.least_public() == 2
+    teacher = replace(toy_teacher(), public=toy_private(1, 30)[0])
+    made = method.synthesise(*toy_private(), teacher, FREE, context())
+    known = {image.numpy().tobytes() for image in teacher.public_images()}
+    assert {(image * 255).round().to(torch.uint8).numpy().tobytes() for image in made.draw(40, rng())[0]} <= known
+
+
+@pytest.mark.thorough
+def test_row_with_public_images_has_the_flag(toy: Path, tmp_path: Path) -> None:
+    write_images(tmp_path / "a")
+    flagged = []
+    for options in ((), (("api", "folder"),), (("api", "folder"), ("folder", str(tmp_path / "a")))):
+        job = toy_job(toy, "sim-pe", method_options=options, attack=None, out=toy / "flags")
+        flagged.append("public-data" in boards.flags(run.run(job, 0).record))
+    assert flagged == [False, True, True]
+
+
+def test_spec_covers_the_folders_images(toy: Path, tmp_path: Path) -> None:
+    def public() -> str | None:
+        read_images.cache_clear()
+        options = (("api", "folder"), ("folder", str(tmp_path / "a.npy")))
+        return run_spec(toy_job(toy, "sim-pe", method_options=options, attack=None), 0).release.public
+
+    np.save(tmp_path / "a.npy", toy_private(1, 9)[0].numpy())
+    first = public()
+    np.save(tmp_path / "a.npy", toy_private(2, 9)[0].numpy())
+    assert first is not None and first != public()
+
+
+def test_bad_folders_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "a.png").write_bytes(b"no image")
+    np.savez(tmp_path / "named.npz", pixels=np.zeros((3, 8, 8)))
+    np.save(tmp_path / "one.npy", np.zeros((1, 8, 8), dtype=np.uint8))
+    (tmp_path / "bad.npz").write_bytes(b"no archive")
+    (tmp_path / "text.txt").write_text("no image")
+    with refused("absent", NotFound):
+        read_images(str(tmp_path / "absent"))
+    for place, says in (
+        ("empty", "0 images"), ("broken", "a.png"), ("named.npz", "x_train"), ("one.npy", "1 images"),
+        ("bad.npz", "bad.npz"), ("text.txt", "text.txt"),
+    ):  # fmt: skip
+        with refused(says, BadData):
+            read_images(str(tmp_path / place))
+
+
+def test_too_small_population_is_refused() -> None:
+    with refused("population", BenchError):
+        smoke(population=CLASSES - 1).check(Budget(1.0), "toy", CLASSES)
+
+
+# The audit's game
+
+
+def test_game_tells_the_worlds_apart_by_one_vote() -> None:
+    """A count of mean 1 or 0, both with noise of sigma; the other count has mean 0 in both."""
+    game = smoke(sigma=2.0).game(FREE, "toy", CLASSES)
+    with_record, without = (game.play(world, 20_000, rng(seed)) for seed, world in enumerate((True, False)))
+    assert float(with_record[:, 0].mean()) == pytest.approx(1, abs=0.08)
+    for values in (with_record[:, 1], without[:, 0], without[:, 1]):
+        assert float(values.mean()) == pytest.approx(0, abs=0.08)
+    assert float(without.std()) == pytest.approx(math.sqrt(4 + 1 / 6), rel=0.03)
+    assert game.accounted == pytest.approx(Votes(1, 2.0).epsilon(1e-5))
