@@ -44,7 +44,7 @@ def read_images(place: str) -> PublicImages:
     """
     path = Path(place).expanduser()
     if not path.exists():
-        raise NotFound(f"{OPTION} {place}: there is no such file or folder")
+        raise NotFound(f"{OPTION} {place} does not exist; give a folder of images, an .npy or an .npz file")
     found = read_folder(path) if path.is_dir() else (read_array(path),)
     if sum(map(len, found)) < LEAST:
         raise BadData(f"{OPTION} {place}: {sum(map(len, found))} images; expected at least {LEAST}")

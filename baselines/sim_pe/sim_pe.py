@@ -6,7 +6,7 @@ Synthetic Data via APIs 3: Using Simulators Instead of Foundation Model", 2025 (
 
 RANDOM_API draws an image, VARIATION_API(s, v) a variation of s to the degree v. C classes, N images, N_c = N / C.
 
-1. S_0: N images of RANDOM_API, N_c for each class, whatever they show.
+1. S_0: N images of RANDOM_API, N_c for each class, independent of the class.
 2. For t = 1, ..., T and each class: e(s) is the mean embedding of L variations of s in S_(t-1); with L = 0, of s.
 3. Each private record of the class votes for the s with the nearest e(s). h counts the votes, h in R^(N_c).
 4. h~ = h + N(0, sigma^2 I); p_i is proportional to max(h~_i - H, 0).
@@ -186,8 +186,8 @@ class SimPe(PrivateGenerator):
 
     def calibrate(self, budget: Budget) -> Votes:
         """Calibrate sigma or T to `budget`. Raises BenchError if nothing meets it."""
-        cost = lambda release: release.epsilon(budget.delta)  # noqa: E731
-        return noise_or_steps(Votes(self.steps, self.sigma), budget, cost, "sigma", MOST_ROUNDS)
+        fields = Votes(self.steps, self.sigma)
+        return noise_or_steps(fields, budget, lambda votes: votes.epsilon(budget.delta), "sigma", MOST_ROUNDS)
 
     def user_source(self, shape: tuple[int, int, int], dataset: str) -> UserSource | None:
         """Return the simulator of a subclass, which replaces the option `api`; None = that of the option."""
@@ -255,8 +255,8 @@ class SimPe(PrivateGenerator):
         """Step 2: return e(s) of each image, (N, D) whole numbers."""
         if self.variations == 0:
             return embed(population.images)
-        varied = (simulator.vary(population, degree, rng).images for _ in range(self.variations))
-        return embed.rounded(sum(embed(images) for images in varied) / self.variations)
+        varied = [embed(simulator.vary(population, degree, rng).images) for _ in range(self.variations)]
+        return embed.rounded(torch.stack(varied).mean(0))
 
 
 def selection(counts: Tensor, threshold: float) -> Tensor:
