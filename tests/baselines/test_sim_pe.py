@@ -22,8 +22,6 @@ from bench.dp_training.synthetic_data import FiniteSet, sample
 from bench.privacy import Budget, Unit
 from bench.testing import CLASSES, SHAPE, toy_private
 
-GREY = (1, 28, 28)
-
 
 def smoke(**given: Any) -> SimPe:
     return runs.smoke(SimPe, **given)

@@ -37,20 +37,6 @@ def smoke(**given: Any) -> SimPe:
     return runs.smoke(SimPe, **given)
 
 
-def whole(*size: int, high: int = 50, seed: int = 0) -> Tensor:
-    """Features: whole numbers as floats."""
-    return torch.randint(0, high, size, generator=rng(seed)).float()
-
-
-def histogram(seed: int = 0, count: int = 60) -> tuple[Tensor, Tensor, Tensor]:
-    """Features and labels of records, and 7 candidates for each of 3 classes."""
-    labels = torch.randint(0, 3, (count,), generator=rng(seed))
-    return whole(count, 5, seed=seed + 1), labels, whole(3, 7, 5, seed=seed + 2)
-
-
-# Simulators
-
-
 def test_latent_drawings_have_the_priors_distribution() -> None:
     """Means and deviations of pixels of drawings, and of variations of drawings, against the prior's own."""
     for name in ("pen", "shapes", "noise", "faces"):
