@@ -41,9 +41,9 @@ class Embedding:
 
     @torch.no_grad()
     def exact(self, images: Tensor) -> Tensor:
-        """Map images to features that are not rounded."""
-        parts = [self.features(part if part.is_floating_point() else to_float(part)) for part in images.split(PART)]
-        return torch.cat(parts)
+        """Map images to float32 features that are not rounded."""
+        parts = (part if part.is_floating_point() else to_float(part) for part in images.split(PART))
+        return torch.cat([self.features(part.float()) for part in parts])
 
     @staticmethod
     def rounded(features: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def make_embedding(name: EmbeddingName, components: int, public: Tensor) -> Embe
     """
     if name == "pixels":
         return Embedding(lambda images: images.flatten(1), LEVELS[name])
-    network = Scattering().to(public.device)
+    network = Scattering().to(public.device, torch.get_default_dtype())
 
     def waves(images: Tensor) -> Tensor:
         return network(images).flatten(1)
