@@ -20,7 +20,13 @@ from bench.testing.toys import weights
 Values = dict[str, Any]
 BUDGETS = (Budget(10.0), Budget(10.0, unit=Unit.LABEL), Budget(None, solve="none"))
 """Budgets; the first that a method accepts is used."""
-WORDS = {"prior": "noise", "teacher_nets": "datalens", "network": "relu-cnn"}
+WORDS = {
+    "prior": "noise",
+    "characters": "abc",
+    "folder": "elsewhere",
+    "teacher_nets": "datalens",
+    "network": "relu-cnn",
+}
 """Another value of options of type str without choices."""
 
 

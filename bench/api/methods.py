@@ -173,6 +173,8 @@ class Method(Protocol):
             method that protects groups also takes the numbers of private records of all groups, for unit group.
         trained_weights(shape, classes): number of weights that have such gradients, if the network has more.
         check_groups(count, dataset): raises BenchError for a number of groups that it cannot use with unit group.
+        public_source(): source of public data that it reads from an option, as KIND:NAME#SHA256, and None without any.
+            The bench calls it before training too; it is in the run's spec, and the row has the flag `public-data`.
     """
 
     version: ClassVar[int]

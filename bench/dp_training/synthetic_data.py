@@ -40,6 +40,23 @@ Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 """Source of images: (n, generator) -> (n, c, h, w) in [0, 1] and (n,) int64 labels; called for at most CHUNK at
 once."""
 
+
+class FiniteSet:
+    """A `Draw` from a finite set: its images one after the other, and from the first one again after the last.
+
+    `samples` images of a set of as many are thus the set itself.
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.images, self.labels, self._next = images, labels, 0
+
+    def __call__(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return the next images and their labels; nothing is drawn."""
+        rows = (torch.arange(count, device=self.images.device) + self._next) % len(self.images)
+        self._next = (self._next + count) % len(self.images)
+        return self.images[rows], self.labels[rows]
+
+
 SMOKE: dict[str, int] = {"samples": 40, "passes": 1, "student_batch": 128}
 QUICK: dict[str, int] = {"samples": 30_000, "passes": 8, "student_batch": 128}
 STUDENT_BY_ADAM = Departure(

@@ -195,6 +195,20 @@ class Job:
         return self.components.shards(self.method, s.method, s.teacher, self.material.data.name)
 
     @cached_property
+    def public(self) -> str | None:
+        """The source of public data in the spec: pretrained weights, images of the data set, or the method's own ones.
+
+        Raises BenchError if the method cannot read its own ones.
+        """
+        if self.pretrained is not None:
+            return self.pretrained.source
+        if self.material.public is not None or not hasattr(self.method, "public_source"):
+            return self.material.public_fingerprint
+        with plugin_errors(f"method '{self.settings.method}'"):
+            source: str | None = self.method.public_source()
+        return source
+
+    @cached_property
     def options(self) -> Options:
         """The options of all parts of the run, as plain data shared by the specs of all seeds."""
         shards, settings_of = self.shards(), self.components.settings_of
@@ -239,7 +253,7 @@ def run_spec(job: Job, seed: int) -> RunSpec:
         seed=seed,
         ensemble=None if options.shards is None else spec(EnsembleSpec, private, options.shards, seed),
         variant=job.variant,
-        public=m.public_fingerprint if job.pretrained is None else job.pretrained.source,
+        public=job.public,
     )
     learned = f"all, and {m.aux_fingerprint} as one class" if m.evaluator_knows_aux else "all"
     everything = spec(DataSpec, m.data.name, m.data.fingerprint, learned)

@@ -215,8 +215,9 @@ def check_groups(job: Job) -> None:
 
 
 def check_public_images(job: Job) -> None:
-    """Refuse a method that needs more public images than the data set has."""
+    """Refuse a method that needs more public images than the data set has, or that cannot read its own ones."""
     public, name, method = job.material.public, job.material.data.name, job.settings.method
+    _ = job.public  # reads them
     if public is None:
         return
     if not isinstance(job.method, PublicDataMethod):

@@ -41,6 +41,13 @@ class Draws:
         """Draw from the values with equal probabilities."""
         return torch.tensor(values, device=self.device)[self.integers(0, len(values) - 1, *size)]
 
+    def of_rows(self, rows: Tensor) -> Draws:
+        """Return the draws for some of the images, which `rows`, booleans or indices, selects.
+
+        Every call of a prior makes the same calls of this function in the same order, also for no images.
+        """
+        return self
+
 
 def pixel_positions(height: int, width: int, device: torch.device) -> Tensor:
     """Return (h w, 2): x (right) and y (down) of pixel centres from the middle, in halves of the shorter side."""

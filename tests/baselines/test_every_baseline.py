@@ -102,6 +102,8 @@ REFUSED = {
     "rgp": "rank=0 warm_up=0 power_iterations=0 head_scale=0",
     "rr": f"{LABELS} mixup=-1",
     "rr-debiased": LABELS,
+    "sim-pe": f"{GENERATOR} population=0 steps=0 variations=-1 sigma=-1 sigma=inf threshold=-1 threshold=nan "
+    "first_degree=1.1 last_degree=-0.1 components=0 characters= api=network embedding=inception",
     "spectral-dp": "ratio=-0.1 ratio=1.1 block=0 clip=0",
     "topagg": "kept=0 kept=1.1 beta=-0.1 aggregate=median clip=0 kept=nan rate=-1 momentum=1",
     "ts-adp": f"{DP_SGD} scale=0 temperature=-1",
@@ -203,7 +205,7 @@ def test_finite_budget_is_met_and_nearly_spent(name: str, against: Any) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [*EMBEDDINGS, "dp-blsgd", "dp-gan", "dp-sgd", "dp-sinkhorn", "dp-teacher", "geddp", "gm-dp", "private-features",
+    [*EMBEDDINGS, "sim-pe", "dp-blsgd", "dp-gan", "dp-sgd", "dp-sinkhorn", "dp-teacher", "geddp", "gm-dp", "private-features",
      "dp-wrn", "psg", "rgp", "scatter-cnn", "spectral-dp", "topagg", "ts-adp"],
 )  # fmt: skip
 def test_undisputed_claim_equals_the_account(name: str) -> None:

@@ -28,7 +28,7 @@ CORRECT: list[Settings] = [
     ("dp-teacher", {"teacher": "private-features", "conversion": "transcribe", "moments_share": 0.3}, None),
 ]  # fmt: skip
 """Each plug-in with its options in the tables, without a fault, and those that share all their steps with others."""
-LEFT_OUT = {"dp-merf", "dp-ntk", "dp-kernel", "gs-wgan"}
+LEFT_OUT = {"dp-merf", "dp-ntk", "dp-kernel", "sim-pe", "gs-wgan"}
 """Plug-ins that do not sample: a record is left out of everything."""
 
 

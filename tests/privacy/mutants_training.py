@@ -14,6 +14,7 @@ from baselines.geddp import Codes
 from baselines.gs_wgan import gs_wgan
 from baselines.p3gm import mixture, network
 from baselines.psg import psg
+from baselines.sim_pe import voting
 from bench.distillation.class_moments import noisy_moments
 from bench.dp_training import clipped_sums, clipping, dp_sgd, linear_head, mean_embedding, private_gradient, whitening
 
@@ -58,6 +59,7 @@ steps = partial(Mutant, plug_in="p3gm", options=STEPS)
 features = partial(Mutant, plug_in="dp-merf", options={"sigma": 1.0})
 tangents = partial(Mutant, plug_in="dp-ntk", options={"sigma": 1.0})
 mixed = partial(Mutant, plug_in="dp-kernel", options={"sigma": 1.0})
+evolution = partial(Mutant, plug_in="sim-pe", options={"sigma": 1.0})
 head = partial(Mutant, plug_in="private-features", options=HEAD)
 head_steps = partial(Mutant, plug_in="private-features", options={"multiplier": 1.0})
 moment = partial(Mutant, plug_in="private-features", options=MOMENT)
@@ -201,6 +203,12 @@ GENERATORS = [
         "for h, b in zip(inputs[-1:], slopes[-1:], strict=True)]", "norm of the last layer only"),
     mixed(mean_embedding.noisy_embedding, "multiplier / len(images)", "multiplier / len(images) / 2", "noise halved"),
     mixed(dp_kernel.MixedFeatures.sums, " / math.sqrt(len(self.kernels))", "", "features of norm sqrt(5)"),
+    evolution(voting.noisy_votes, '"gaussian", sigma', '"gaussian", sigma / 2', "noise halved"),
+    evolution(voting.noisy_votes, ', source)', ", torch.Generator().manual_seed(0))", "noise of one seed"),
+    evolution(voting.votes, "torch.bincount(chosen, minlength=each)", "2 * torch.bincount(chosen, minlength=each)",
+        "every record twice"),
+    evolution(voting.votes, "torch.bincount(chosen, minlength=each)",
+        "torch.bincount(chosen, minlength=each) + len(chosen)", "a vote for every candidate"),
 ]  # fmt: skip
 
 FEATURES = [

@@ -87,6 +87,7 @@ BUDGETED = [case for case in SAMPLED if case == MLP_GAN or not case[1].keys() & 
 
 LEFT_OUT: list[tuple[str, Options]] = [
     *((name, {}) for name in ("dp-merf", "dp-ntk", "dp-kernel")),
+    *cases("sim-pe", {"sigma": 1.0}, {}, {"api": "drawings", "embedding": "pixels", "steps": 2}),
     *cases("gs-wgan", {"critics": 4, "steps": 12}, {}, {"warm": 2, "generator": "resnet"}),
     *cases("gs-wgan", {"critics": 4, "steps": 12, "generator": "resnet"}, {"clipping": "image"}, {"mode": "published"}),
     *cases("pate-gan", {"steps": 8, "teacher_steps": 5, "teacher_rate": 0.1},

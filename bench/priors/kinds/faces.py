@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bench.priors import Prior
 from bench.priors.drawing import Draws, hue, pixel_positions, texture
+from bench.priors.drawn import DrawnPrior
 
 TURN, MOVE = 0.1, 0.1
 """Standard deviation of the rotation angle; largest shift."""
@@ -41,13 +41,13 @@ SHARPNESS = (1.0, 4.0)
 USUAL_SIDE = 32
 
 
-class Faces(Prior):
+class Faces(DrawnPrior):
     """Prior with one face per image."""
 
-    def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+    def draw_from(self, draws: Draws, count: int, shape: tuple[int, int, int]) -> Tensor:
         """Draw (count, c, h, w) images in [0, 1]."""
-        draws, (channels, height, width) = Draws(rng), shape
-        x, y = face_coordinates(count, pixel_positions(height, width, rng.device), draws)
+        channels, height, width = shape
+        x, y = face_coordinates(count, pixel_positions(height, width, draws.device), draws)
         image = texture(count, shape, draws, GROUND).flatten(2)
         for inside, colour in draw_parts(x, y, channels, draws):
             image = image.lerp(colour[..., None].expand_as(image), inside[:, None])

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.priors import Prior
 from bench.priors.drawing import Draws, correlated
+from bench.priors.drawn import DrawnPrior
 
 BLOCKS = 0.3
 """Share of fields whose cells have sharp edges; the others are interpolated smoothly."""
@@ -31,12 +31,12 @@ BEND, BEND_CELLS = 0.12, 4
 """Standard deviation of the displacement in half widths, and cells per side of its grid."""
 
 
-class Noise(Prior):
+class Noise(DrawnPrior):
     """Prior whose images are `multiscale_noise`."""
 
-    def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+    def draw_from(self, draws: Draws, count: int, shape: tuple[int, int, int]) -> Tensor:
         """Draw (count, c, h, w) images in [0, 1]."""
-        return multiscale_noise(count, shape, Draws(rng))
+        return multiscale_noise(count, shape, draws)
 
 
 def multiscale_noise(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from bench.nets.stroke_generator import catmull_rom
-from bench.priors import Prior
 from bench.priors.drawing import Draws, hue, pixel_positions
+from bench.priors.drawn import DrawnPrior
 
 LOOPING, WALKS = 0.3, 0.1
 """Shares of looping images, whose paths may close and have other curvature, and of random walks; others are plain
@@ -56,20 +56,21 @@ AT_ONCE = 32
 """Images whose distances are computed together, so that they fit into the CPU's cache."""
 
 
-class Pen(Prior):
+class Pen(DrawnPrior):
     """Prior of pen strokes: six in ten images are plain paths, three looping ones, one is a random walk."""
 
-    def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+    def draw_from(self, draws: Draws, count: int, shape: tuple[int, int, int]) -> Tensor:
         """Draw (count, c, h, w) images in [0, 1]."""
-        draws, (channels, height, width) = Draws(rng), shape
+        channels, height, width = shape
         family = draws.uniform(0, 1, count)
         walks, looping = family < WALKS, family >= 1 - LOOPING
-        lines = torch.empty(count, 2, POINTS, 2, device=rng.device)
-        lines[walks], lines[~walks] = draw_walks(int(walks.sum()), draws), draw_paths(looping[~walks], draws)
+        lines = torch.empty(count, 2, POINTS, 2, device=draws.device)
+        lines[walks] = draw_walks(int(walks.sum()), draws.of_rows(walks))
+        lines[~walks] = draw_paths(looping[~walks], draws.of_rows(~walks))
         low, high = (torch.where(walks, WALK_RADIUS[i], RADIUS[i]) for i in range(2))
         radius = (low + (high - low) * draws.uniform(0, 1, count)) * max(1, min(height, width) / USUAL_SIDE)
         lines = add_dots(lines, -(-min(height, width) // DOTS_APART))
-        distance = distance_to_strokes(lines, pixel_positions(height, width, rng.device)) * min(height, width) / 2
+        distance = distance_to_strokes(lines, pixel_positions(height, width, draws.device)) * min(height, width) / 2
         ink = torch.sigmoid((radius[:, None] - distance) * draws.uniform(*SHARPNESS, count, 1))
         return colour_ink(ink.view(-1, 1, height, width), channels, draws)
 

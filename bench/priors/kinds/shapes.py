@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.priors import Prior
 from bench.priors.drawing import Draws, hue, pixel_positions, texture
+from bench.priors.drawn import DrawnPrior
 from bench.priors.kinds.noise import multiscale_noise
 
 NOISE = 0.15
@@ -49,18 +49,18 @@ GROUND = 0.5
 """Share of colour images with a textured background."""
 
 
-class Shapes(Prior):
+class Shapes(DrawnPrior):
     """Prior of 1 to 5 overlapping soft superellipses with wavy outlines."""
 
-    def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+    def draw_from(self, draws: Draws, count: int, shape: tuple[int, int, int]) -> Tensor:
         """Draw (count, c, h, w) images in [0, 1]."""
-        draws = Draws(rng)
         noise = draws.chance(NOISE, count)
-        images = torch.empty(count, *shape, device=rng.device)
+        of_noise, of_shapes = draws.of_rows(noise), draws.of_rows(~noise)
+        images = torch.empty(count, *shape, device=draws.device)
         if noise.any():
-            images[noise] = multiscale_noise(int(noise.sum()), shape, draws)
+            images[noise] = multiscale_noise(int(noise.sum()), shape, of_noise)
         if not noise.all():
-            images[~noise] = draw_shapes(int((~noise).sum()), shape, draws)
+            images[~noise] = draw_shapes(int((~noise).sum()), shape, of_shapes)
         return images
 
 
@@ -92,14 +92,14 @@ def draw_layers(count: int, channels: int, pixels: Tensor, draws: Draws) -> Tens
     layers = torch.zeros(count, channels + 1, len(pixels), device=draws.device)
     for index in range(MOST):
         rows = (number > index).nonzero()[:, 0]
-        n = len(rows)
-        inside = soft_superellipse(n, pixels, draws)[:, None]
-        differs = draws.chance(OTHER_TONE, n)[:, None]
-        light = base[rows, None] + SPREAD * draws.normal(n, 1) * differs
-        colour = (light + tint[rows] + hue(n, channels, draws) * differs).clamp(DARKEST, 1)
+        n, own = len(rows), draws.of_rows(rows)
+        inside = soft_superellipse(n, pixels, own)[:, None]
+        differs = own.chance(OTHER_TONE, n)[:, None]
+        light = base[rows, None] + SPREAD * own.normal(n, 1) * differs
+        colour = (light + tint[rows] + hue(n, channels, own) * differs).clamp(DARKEST, 1)
         painted = torch.cat([colour, torch.ones(n, 1, device=draws.device)], 1)
         if index > 0:
-            painted = painted * ~draws.chance(HOLE, n, 1)
+            painted = painted * ~own.chance(HOLE, n, 1)
         layers[rows] = layers[rows].lerp(painted[..., None].expand(-1, -1, len(pixels)), inside)
     return layers
 
