@@ -1,0 +1,181 @@
+"""The denoiser of a diffusion model with labels, and the generator that samples from it.
+
+Karras, Aittala, Aila, Laine, "Elucidating the Design Space of Diffusion-Based Generative Models", NeurIPS 2022 (EDM).
+Images are in [-1, 1]; their deviation sd is that of independent uniform pixels, a public number.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Shape = tuple[int, int, int]
+DEVIATION = math.sqrt(1 / 3)
+"""sd, the deviation of a pixel that is uniform in [-1, 1]."""
+MOST_NOISE, LEAST_NOISE, CURVE = 80.0, 0.002, 7.0
+"""EDM's largest and smallest noise level in sampling, and the exponent of the levels between them."""
+FREQUENCIES = 8
+"""Number of frequencies at which the noise level enters the network."""
+IN_GROUP, MOST_GROUPS = 4, 32
+"""Least channels of a group in group normalisation, and most groups."""
+
+
+class Block(nn.Module):
+    """Residual block: group normalisation, SiLU and a 3x3 convolution, twice; the conditions are added between.
+
+    Args:
+        channels, made: number of input and output channels.
+        conditions: length of the vector of conditions.
+    """
+
+    def __init__(self, channels: int, made: int, conditions: int) -> None:
+        super().__init__()
+        self.first_norm, self.second_norm = group_norm(channels), group_norm(made)
+        self.first = nn.Conv2d(channels, made, 3, padding=1)
+        self.second = nn.Conv2d(made, made, 3, padding=1)
+        self.condition = nn.Linear(conditions, made)
+        self.skip = nn.Conv2d(channels, made, 1) if channels != made else nn.Identity()
+
+    def forward(self, x: Tensor, conditions: Tensor) -> Tensor:
+        """Map (n, channels, h, w) and (n, conditions) to (n, made, h, w)."""
+        found = self.first(F.silu(self.first_norm(x))) + self.condition(conditions)[:, :, None, None]
+        return self.skip(x) + self.second(F.silu(self.second_norm(found)))
+
+
+class UNet(nn.Module):
+    """F(x, c, y): a U-Net of residual blocks with labels and noise level, without attention.
+
+    Args:
+        shape: (c, h, w) of images, of any size.
+        classes: number of labels; label `classes` stands for no label.
+        width: channels at full size, a multiple of 4; twice as many below.
+        resolutions: number of sizes, each half of the one above.
+        blocks: residual blocks at each size.
+    """
+
+    def __init__(self, shape: Shape, classes: int, width: int, resolutions: int, blocks: int) -> None:
+        super().__init__()
+        self.classes, conditions = classes, 4 * width
+        self.of_level = nn.Linear(2 * FREQUENCIES, conditions)
+        self.of_label = nn.Parameter(torch.randn(classes + 1, conditions))
+        self.mixed = nn.Linear(conditions, conditions)
+        self.first = nn.Conv2d(shape[0], width, 3, padding=1)
+        self.down, self.up = nn.ModuleList(), nn.ModuleList()
+        channels, kept = width, []
+        for at in range(resolutions):
+            made = width if at == 0 else 2 * width
+            self.down.append(
+                nn.ModuleList(Block(channels if i == 0 else made, made, conditions) for i in range(blocks))
+            )
+            channels = made
+            kept.append(made)
+        self.middle = Block(channels, channels, conditions)
+        for made in reversed(kept):
+            inputs = [channels + made] + [made] * (blocks - 1)
+            self.up.append(nn.ModuleList(Block(given, made, conditions) for given in inputs))
+            channels = made
+        self.norm, self.last = group_norm(width), nn.Conv2d(width, shape[0], 3, padding=1)
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor, level: Tensor, labels: Tensor) -> Tensor:
+        """Map (n, c, h, w) images, (n,) noise levels and (n,) int64 labels to (n, c, h, w)."""
+        conditions = self.conditions(level, labels)
+        x, kept = self.first(x), []
+        for at, stage in enumerate(self.down):
+            x = x if at == 0 else F.avg_pool2d(x, 2, ceil_mode=True)
+            for block in stage:
+                x = block(x, conditions)
+            kept.append(x)
+        x = self.middle(x, conditions)
+        for stage, beside in zip(self.up, reversed(kept), strict=True):
+            x = x if x.shape[2:] == beside.shape[2:] else F.interpolate(x, size=beside.shape[2:])
+            x = torch.cat([x, beside], 1)
+            for block in stage:
+                x = block(x, conditions)
+        return self.last(F.silu(self.norm(x)))
+
+    def conditions(self, level: Tensor, labels: Tensor) -> Tensor:
+        """Return (n, conditions): waves of the noise level, and a vector of the label, through two layers."""
+        turns = level[:, None] * (torch.arange(FREQUENCIES, device=level.device) + 1)
+        waves = torch.cat([turns.cos(), turns.sin()], 1)
+        one_hot = (labels[:, None] == torch.arange(self.classes + 1, device=labels.device)).to(waves.dtype)
+        return F.silu(self.mixed(F.silu(self.of_level(waves) + one_hot @ self.of_label)))
+
+
+def group_norm(channels: int) -> nn.GroupNorm:
+    """Return group normalisation with at least four channels in a group; it does not mix images."""
+    return nn.GroupNorm(math.gcd(channels, max(1, min(MOST_GROUPS, channels // IN_GROUP))), channels)
+
+
+class Denoiser(nn.Module):
+    """D(x; s, y) = c_skip x + c_out F(c_in x, ln(s) / 4, y), EDM's preconditioning of a network F.
+
+    c_skip = sd^2 / (s^2 + sd^2), c_out = s sd / sqrt(s^2 + sd^2), c_in = 1 / sqrt(s^2 + sd^2).
+
+    Args:
+        network: F, which maps images, noise levels and labels to images.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor, sigma: Tensor, labels: Tensor) -> Tensor:
+        """Map (n, c, h, w) images with noise of deviation `sigma` (n,), and (n,) labels, to images without noise."""
+        s = sigma[:, None, None, None]
+        total = s.square() + DEVIATION**2
+        made = self.network(x / total.sqrt(), sigma.log() / 4, labels)
+        return DEVIATION**2 / total * x + s * DEVIATION / total.sqrt() * made
+
+
+def denoising_losses(denoised: Tensor, x: Tensor, sigma: Tensor) -> Tensor:
+    """Return (n,): w(s) times the mean over pixels of |D - x|^2, with w = (s^2 + sd^2) / (s sd)^2.
+
+    Args:
+        denoised: (n, c, h, w), D(x + s e; s).
+        x: (n, c, h, w), the images without noise.
+        sigma: (n,), s.
+    """
+    weight = (sigma.square() + DEVIATION**2) / (sigma * DEVIATION).square()
+    return weight * (denoised - x).square().flatten(1).mean(1)
+
+
+def noise_levels(count: int) -> Tensor:
+    """Return EDM's falling noise levels s_0 > ... > s_(N-1) and 0, (N + 1,) float32."""
+    share = torch.arange(count, dtype=torch.float64) / max(count - 1, 1)
+    most, least = MOST_NOISE ** (1 / CURVE), LEAST_NOISE ** (1 / CURVE)
+    return torch.cat([(most + share * (least - most)) ** CURVE, torch.zeros(1, dtype=torch.float64)]).float()
+
+
+class DiffusionGenerator(nn.Module):
+    """Images by deterministic sampling (DDIM: Euler steps of EDM's probability flow), as a function of their noise.
+
+    Args:
+        denoiser: D.
+        shape: (c, h, w) of the images that are returned.
+        inside: (c, h, w) of the denoiser's images; enlarged if they are smaller.
+        steps: N, number of noise levels, and of calls of the denoiser.
+    """
+
+    levels: Tensor
+
+    def __init__(self, denoiser: nn.Module, shape: Shape, inside: Shape, steps: int) -> None:
+        super().__init__()
+        self.denoiser, self.shape, self.inside = denoiser, shape, inside
+        self.register_buffer("levels", noise_levels(steps), persistent=False)
+
+    def forward(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Map (n, numbers of an image inside) of N(0, 1), and (n,) labels, to (n, c, h, w) images in [0, 1]."""
+        x = z.view(-1, *self.inside) * self.levels[0]
+        for now, after in itertools.pairwise(self.levels):
+            slope = (x - self.denoiser(x, now.expand(len(x)), labels)) / now
+            x = x + (after - now) * slope
+        images = (x + 1) / 2
+        if self.inside != self.shape:
+            images = F.interpolate(images, size=self.shape[1:], mode="bilinear")
+        return images.clamp(0, 1)
