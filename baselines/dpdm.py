@@ -1,6 +1,6 @@
 """DPDM: a diffusion model trained by DP-SGD with several noisy copies of each record; a student of its samples.
 
-Reference: Dockhorn, Cao, Vahdat, Kreis, "Differentially Private Diffusion Models", TMLR 2023 (arXiv:2210.09929). Images x
+Reference: Dockhorn, Cao, Vahdat, Kreis, "Differentially Private Diffusion Models", TMLR 2023, arXiv:2210.09929. Images
 are in [-1, 1], n records, q = B / n, D(x; s, y) the denoiser with weights theta (`bench/nets/denoiser.py`). T times:
 
 1. every record is in the batch with probability q, independently;
