@@ -22,8 +22,9 @@ changes no other one's. Step 6 is post-processing. Claim and account are the sam
 Differs from the paper:
 - The network is a U-Net without attention and skip scaling; the paper's is NCSN++ with 1.5 million weights.
 - Defaults are DPImageBench's for MNIST: 2,100 steps of 4,096 records. The paper's 300 epochs are 4,400 such steps.
-- Sampling is deterministic; the paper chooses stochastic sampling (churn 10, 1,000 steps) for the best accuracy on MNIST,
-  which no epsilon covers. Guidance, another such choice, is left out.
+- Sampling is deterministic; the paper chooses stochastic sampling (churn 10, 1,000 steps) for the best accuracy on
+  MNIST, a choice that no epsilon covers. Guidance, another such choice, is left out.
+- `network dense` and `side half` are ours.
 - No quality of samples is computed from private records during the training.
 - The student is that of `bench/dp_training/synthetic_data.py`.
 """
@@ -42,8 +43,16 @@ from bench.api.context import Tiers
 from bench.config import Departure
 from bench.dp_training.accounting import DpSgdParameters, calibrate
 from bench.dp_training.games import RECORDS, SAMPLING, accounted_game
-from bench.dp_training.private_diffusion import DenoiserTraining, PrivateDiffusion, play_noisy_gradients
-from bench.dp_training.synthetic_data import QUICK, SMOKE, STUDENT_BY_ADAM, Synthesis
+from bench.dp_training.private_diffusion import (
+    DENSE,
+    FEW_STEPS,
+    QUICK_SIZES,
+    SMOKE_SIZES,
+    DenoiserTraining,
+    PrivateDiffusion,
+    play_noisy_gradients,
+)
+from bench.dp_training.synthetic_data import STUDENT_BY_ADAM, Synthesis
 from bench.privacy import Budget
 from bench.privacy.audit import DistinguishingGame
 
@@ -57,10 +66,10 @@ class Dpdm(PrivateDiffusion):
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Dockhorn, Cao, Vahdat, Kreis, Differentially Private Diffusion Models, TMLR 2023"
     tiers: ClassVar[Tiers] = {
-        "smoke": SMOKE | {"width": 4, "blocks": 1, "steps": 2, "batch": 32, "copies": 2, "denoisings": 3},
-        "quick": QUICK | {"width": 8, "blocks": 1, "steps": 300, "batch": 1024, "copies": 4, "denoisings": 20},
+        "smoke": SMOKE_SIZES,
+        "quick": QUICK_SIZES,
     }
-    departures: ClassVar[tuple[Departure, ...]] = (STUDENT_BY_ADAM,)
+    departures: ClassVar[tuple[Departure, ...]] = (STUDENT_BY_ADAM, DENSE, FEW_STEPS)
 
     def __post_init__(self) -> None:
         super().__post_init__()

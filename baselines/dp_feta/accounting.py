@@ -12,6 +12,8 @@ from bench.privacy.accountant import account
 from bench.privacy.events import gaussian_event, unprotected_event
 
 SOURCE = "DP-FETA 2025, central images and DP-SGD of the denoiser, by the bench's accountant"
+SUMS = "class sums of small images of a Poisson sample of the private records"
+CLIPPED = "clipped gradients of a Poisson sample of the private records"
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,12 @@ class FetaParameters:
         """Return the ledger of m central rounds and T steps."""
         ledger = Ledger()
         for noise, sampling, count, why in (
-            (self.central, self.central_sampling, self.rounds, "class sums of a Poisson sample of the private records"),
+            (self.central, self.central_sampling, self.rounds, SUMS),
             (
                 self.multiplier,
                 self.sampling,
                 self.steps,
-                "clipped gradients of a Poisson sample of the private records",
+                CLIPPED,
             ),
         ):
             event = PoissonSampledDpEvent(sampling, gaussian_event(noise)) if noise > 0 else unprotected_event()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Context, Sampler, gaussian_latents
-from bench.config import Size, Solved
+from bench.config import Departure, Size, Solved
 from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipped_sums import as_seen
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
@@ -24,8 +24,8 @@ from bench.dp_training.dp_sgd import WeightAverage
 from bench.dp_training.games import PlayedNoise, played_context
 from bench.dp_training.private_gradient import Parameters, PrivateGradient, assign
 from bench.dp_training.record_draws import normal_of_keys, uniform_of_keys
-from bench.dp_training.synthetic_data import Draw, PrivateGenerator, conditional
-from bench.nets.denoiser import Denoiser, DiffusionGenerator, Shape, UNet, denoising_losses
+from bench.dp_training.synthetic_data import QUICK, SMOKE, Draw, PrivateGenerator, conditional
+from bench.nets.denoiser import Denoiser, DenseNet, DiffusionGenerator, Shape, UNet, denoising_losses
 from bench.privacy.noise import Noise, Source
 
 LEVEL_MEAN, LEVEL_DEVIATION = -1.2, 1.2
@@ -33,6 +33,22 @@ LEVEL_MEAN, LEVEL_DEVIATION = -1.2, 1.2
 MOST_CHUNK, NUMBERS = 64, 1 << 24
 """Most records whose gradients are in memory at once; most numbers of their copies at full width."""
 
+SMOKE_SIZES: dict[str, int] = SMOKE | {
+    "width": 4, "blocks": 1, "steps": 2, "batch": 32, "copies": 2, "denoisings": 3,
+}  # fmt: skip
+QUICK_SIZES: dict[str, int] = QUICK | {
+    "width": 128, "steps": 150, "batch": 2048, "copies": 4, "denoisings": 20, "samples": 8000, "passes": 6,
+}  # fmt: skip
+DENSE = Departure(
+    what="linear layers on images of half the size, instead of convolutions on the full size",
+    why="a step with per-sample gradients of a small U-Net takes ten times as long on one core",
+    sets={"network": "dense", "side": "half"},
+)
+FEW_STEPS = Departure(
+    what="gradients are clipped to 0.001 instead of 1, Adam's rate is 2e-3 instead of 3e-4, the average's decay 0.98",
+    why="tier quick has 150 steps instead of 2,100; with this norm every gradient is clipped, as in DPImageBench",
+    sets={"clip": 1e-3, "rate": 2e-3, "average": 0.98},
+)
 PLAYED, FAR = 64, 1e3
 """Plays that one gradient of an audit's game simulates; length of a record's gradient there, over the clipping norm."""
 
@@ -41,14 +57,16 @@ PLAYED, FAR = 64, 1e3
 class PrivateDiffusion(PrivateGenerator, ABC):
     """Options of a denoiser trained by DP-SGD and of sampling from it."""
 
+    network: Literal["unet", "dense"] = "unet"
+    """Denoiser: a U-Net of convolutions, or three linear layers on all pixels."""
     side: Literal["full", "half"] = "full"
     """Size of the denoiser's images: the data set's, or half of it, enlarged after sampling."""
     width: Size[int] = 32
-    """Channels of the denoiser at full size; a multiple of 4."""
+    """Channels of the U-Net at full size, a multiple of 4; units of the hidden linear layers."""
     resolutions: Size[int] = 2
-    """Number of image sizes in the denoiser, each half of the one before."""
+    """Number of image sizes in the U-Net, each half of the one before."""
     blocks: Size[int] = 2
-    """Residual blocks of the denoiser at each size."""
+    """Residual blocks of the U-Net at each size."""
     steps: Size[int] = 2100
     """T, steps of DP-SGD. Solved from the budget with --solve steps."""
     batch: Size[int] = 4096
@@ -87,6 +105,8 @@ class PrivateDiffusion(PrivateGenerator, ABC):
 
     def denoiser(self, shape: Shape, classes: int) -> Denoiser:
         """Build an untrained denoiser of images of `inside(shape)`."""
+        if self.network == "dense":
+            return Denoiser(DenseNet(self.inside(shape), classes, self.width))
         return Denoiser(UNet(self.inside(shape), classes, self.width, self.resolutions, self.blocks))
 
     def generator(self, denoiser: Denoiser, shape: Shape) -> DiffusionGenerator:
@@ -189,7 +209,7 @@ class DenoiserTraining:
 
     def at_once(self, images: Tensor) -> int:
         """Return how many records' gradients are in memory at once."""
-        each = self.by.copies * images[0, 0].numel() * self.by.width
+        each = self.by.copies * self.by.width * (images[0, 0].numel() if self.by.network == "unet" else 1)
         return max(1, min(MOST_CHUNK, NUMBERS // each))
 
 

@@ -20,6 +20,8 @@ MOST_NOISE, LEAST_NOISE, CURVE = 80.0, 0.002, 7.0
 """EDM's largest and smallest noise level in sampling, and the exponent of the levels between them."""
 FREQUENCIES = 8
 """Number of frequencies at which the noise level enters the network."""
+CONDITIONS = 64
+"""Length of the vector of conditions in a network of linear layers."""
 IN_GROUP, MOST_GROUPS = 4, 32
 """Least channels of a group in group normalisation, and most groups."""
 
@@ -46,12 +48,58 @@ class Block(nn.Module):
         return self.skip(x) + self.second(F.silu(self.second_norm(found)))
 
 
+class Conditions(nn.Module):
+    """A vector of noise level and label: waves of the level, and a vector of the label, through two layers.
+
+    Args:
+        classes: number of labels; label `classes` stands for no label.
+        length: of the vector.
+    """
+
+    def __init__(self, classes: int, length: int) -> None:
+        super().__init__()
+        self.classes = classes
+        self.of_level = nn.Linear(2 * FREQUENCIES, length)
+        self.of_label = nn.Parameter(torch.randn(classes + 1, length))
+        self.mixed = nn.Linear(length, length)
+
+    def forward(self, level: Tensor, labels: Tensor) -> Tensor:
+        """Map (n,) noise levels and (n,) int64 labels to (n, length)."""
+        turns = level[:, None] * (torch.arange(FREQUENCIES, device=level.device) + 1)
+        waves = torch.cat([turns.cos(), turns.sin()], 1)
+        one_hot = (labels[:, None] == torch.arange(self.classes + 1, device=labels.device)).to(waves.dtype)
+        return F.silu(self.mixed(F.silu(self.of_level(waves) + one_hot @ self.of_label)))
+
+
+class DenseNet(nn.Module):
+    """F(x, c, y) of three linear layers on all pixels, with labels and noise level.
+
+    Args:
+        shape: (c, h, w) of images.
+        classes: as in `Conditions`.
+        width: units of the hidden layers.
+    """
+
+    def __init__(self, shape: Shape, classes: int, width: int) -> None:
+        super().__init__()
+        pixels = math.prod(shape)
+        self.conditions = Conditions(classes, CONDITIONS)
+        self.first, self.condition = nn.Linear(pixels, width), nn.Linear(CONDITIONS, width)
+        self.second, self.last = nn.Linear(width, width), nn.Linear(width, pixels)
+        start_at_zero(self.last)
+
+    def forward(self, x: Tensor, level: Tensor, labels: Tensor) -> Tensor:
+        """Map (n, c, h, w) images, (n,) noise levels and (n,) int64 labels to (n, c, h, w)."""
+        found = F.silu(self.first(x.flatten(1)) + self.condition(self.conditions(level, labels)))
+        return self.last(F.silu(self.second(found))).view_as(x)
+
+
 class UNet(nn.Module):
     """F(x, c, y): a U-Net of residual blocks with labels and noise level, without attention.
 
     Args:
         shape: (c, h, w) of images, of any size.
-        classes: number of labels; label `classes` stands for no label.
+        classes: as in `Conditions`.
         width: channels at full size, a multiple of 4; twice as many below.
         resolutions: number of sizes, each half of the one above.
         blocks: residual blocks at each size.
@@ -59,10 +107,8 @@ class UNet(nn.Module):
 
     def __init__(self, shape: Shape, classes: int, width: int, resolutions: int, blocks: int) -> None:
         super().__init__()
-        self.classes, conditions = classes, 4 * width
-        self.of_level = nn.Linear(2 * FREQUENCIES, conditions)
-        self.of_label = nn.Parameter(torch.randn(classes + 1, conditions))
-        self.mixed = nn.Linear(conditions, conditions)
+        conditions = 4 * width
+        self.conditions = Conditions(classes, conditions)
         self.first = nn.Conv2d(shape[0], width, 3, padding=1)
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
         channels, kept = width, []
@@ -79,8 +125,7 @@ class UNet(nn.Module):
             self.up.append(nn.ModuleList(Block(given, made, conditions) for given in inputs))
             channels = made
         self.norm, self.last = group_norm(width), nn.Conv2d(width, shape[0], 3, padding=1)
-        nn.init.zeros_(self.last.weight)
-        nn.init.zeros_(self.last.bias)  # type: ignore[arg-type]
+        start_at_zero(self.last)
 
     def forward(self, x: Tensor, level: Tensor, labels: Tensor) -> Tensor:
         """Map (n, c, h, w) images, (n,) noise levels and (n,) int64 labels to (n, c, h, w)."""
@@ -99,12 +144,11 @@ class UNet(nn.Module):
                 x = block(x, conditions)
         return self.last(F.silu(self.norm(x)))
 
-    def conditions(self, level: Tensor, labels: Tensor) -> Tensor:
-        """Return (n, conditions): waves of the noise level, and a vector of the label, through two layers."""
-        turns = level[:, None] * (torch.arange(FREQUENCIES, device=level.device) + 1)
-        waves = torch.cat([turns.cos(), turns.sin()], 1)
-        one_hot = (labels[:, None] == torch.arange(self.classes + 1, device=labels.device)).to(waves.dtype)
-        return F.silu(self.mixed(F.silu(self.of_level(waves) + one_hot @ self.of_label)))
+
+def start_at_zero(layer: nn.Linear | nn.Conv2d) -> None:
+    """Set the weights of a last layer to zero, so that the denoiser starts as c_skip x."""
+    for weight in layer.parameters():
+        nn.init.zeros_(weight)
 
 
 def group_norm(channels: int) -> nn.GroupNorm:

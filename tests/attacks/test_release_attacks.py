@@ -274,7 +274,9 @@ def job(toy: Path, method: str, variant: str | None = None, **options: str) -> A
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("method", ["dp-merf", "gs-wgan", "dp-gan", "pate-gan", "g-pate", "dp-sinkhorn", "datalens"])
+@pytest.mark.parametrize(
+    "method", ["dp-merf", "gs-wgan", "dp-gan", "pate-gan", "g-pate", "dp-sinkhorn", "datalens", "dpdm"]
+)
 @pytest.mark.parametrize("box", ["black", "white"])
 def test_run_on_generator_methods(toy: Path, method: str, box: str) -> None:
     record = run.run(job(toy, method, box=box), 0).record

@@ -43,7 +43,7 @@ def test_normal_and_uniform_numbers_have_their_distributions() -> None:
     assert 0.98 < float(normal.square().mean()) < 1.02
     assert float(normal.abs().max()) > 4 and bool(normal.isfinite().all())
     assert stats.kstest(uniform.flatten().numpy(), "uniform").pvalue > 0.01
-    assert 0 <= float(uniform.min()) and float(uniform.max()) < 1
+    assert float(uniform.min()) >= 0 and float(uniform.max()) < 1
     by_record = torch.corrcoef(normal[:50].double())
     assert float((by_record - torch.eye(50)).abs().max()) < 0.2, "records share numbers"
     assert abs(float(torch.corrcoef(torch.stack([normal.flatten(), uniform.flatten()]))[0, 1])) < 0.02

@@ -65,6 +65,8 @@ SAMPLED: list[tuple[str, Options]] = [
     *cases("dp-teacher", B, {"conversion": "none"}),
     *cases("dp-teacher", {"teacher": "private-features", "conversion": "transcribe"}, {}, {"moments_share": 0.3}),
     *cases("dp-gan", B, {"network": "dcgan"}, {"network": "mlp"}),
+    *cases("dpdm", B, {}, {"side": "half", "network": "dense"}),
+    *cases("dp-feta", B | {"central_batch": 20}, {}, {"steps": 0, "central_clip": 0.3}),
     *cases("dp-sinkhorn", B, {}, {"clipping": "image"}),
     *cases("psg", B, {"replays": 1, "optimiser": "sgd", "norm": True}, {"replays": 2}),
     *cases("p3gm", B, {"mean": "half", "components": 2}, {}, {"mean": "noisy", "components": 1}),
