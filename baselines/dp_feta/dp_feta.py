@@ -81,7 +81,7 @@ class DpFeta(PrivateDiffusion):
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Li et al., From Easy to Hard (DP-FETA), IEEE S&P 2025"
     tiers: ClassVar[Tiers] = {
-        "smoke": SMOKE_SIZES | {"rounds": 2, "central_batch": 32, "warm": 2, "warm_batch": 8},
+        "smoke": SMOKE_SIZES | {"rounds": 2, "central_records": 32, "warm": 2, "warm_batch": 8},
         "quick": QUICK_SIZES | {"warm": 1500},
     }
     departures: ClassVar[tuple[Departure, ...]] = (
@@ -98,7 +98,7 @@ class DpFeta(PrivateDiffusion):
 
     rounds: Size[int] = 5
     """m, rounds of central images: noisy images of each class."""
-    central_batch: Size[int] = 6000
+    central_records: Size[int] = 6000
     """B_c, expected number of records in a round."""
     central_noise: float = 5.0
     """sigma_c, noise of a round's sums over their sensitivity; solved from the budget if `steps` is 0."""
@@ -113,7 +113,7 @@ class DpFeta(PrivateDiffusion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.at_least(self, 1, "rounds", "central_batch", "warm_batch")
+        validate.at_least(self, 1, "rounds", "central_records", "warm_batch")
         validate.at_least(self, 0, "steps", "warm", "central_noise", "central_clip")
         validate.below(self, math.inf, "central_noise")
         validate.at_most(self, 1, "central_clip")
@@ -156,9 +156,12 @@ class DpFeta(PrivateDiffusion):
         """Return (n, 2) or (n, 4), n plays of one round, and of one step if there is one.
 
         In the round each record is white and in a separate class, whose pixels are returned as their sum and the first.
+        Absent records are never sampled, and NaN.
         """
         positions = PLAYED * (1 + ABSENT)
-        images, labels = torch.ones(positions, 1, 4, 4), torch.arange(positions) % PLAYED
+        images, labels = torch.full((positions, 1, 4, 4), math.nan), torch.arange(positions) % PLAYED
+        if world:
+            images[:PLAYED] = 1.0
         source = PlayedNoise.drawing(generator, PLAYED if world else 0)
         noise, clip = once.central, self.central_bound(4)
         rounds = [
@@ -174,7 +177,7 @@ class DpFeta(PrivateDiffusion):
         """Calibrate to `budget` for n records. Raises BenchError if nothing meets it."""
         fields = FetaParameters(
             central=self.central_noise,
-            central_sampling=min(1.0, self.central_batch / records),
+            central_sampling=min(1.0, self.central_records / records),
             rounds=self.rounds,
             sampling=min(1.0, self.batch / records),
             steps=self.steps,

@@ -32,7 +32,7 @@ from bench.testing import CLASSES, SHAPE, context, toy_private, weights
 from bench.testing.toys import same_tensors
 
 SMALL = DpFeta(
-    width=4, blocks=1, steps=2, batch=40, copies=2, denoisings=3, samples=40, passes=1, rounds=2, central_batch=40,
+    width=4, blocks=1, steps=2, batch=40, copies=2, denoisings=3, samples=40, passes=1, rounds=2, central_records=40,
     warm=3, warm_batch=8,
 )  # fmt: skip
 DELTA = 1.67e-6
@@ -116,10 +116,10 @@ def test_clipped_small_images_move_the_sum_by_at_most_the_bound() -> None:
 
 def test_rounds_sample_records_and_use_privacy_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = record_calls(monkeypatch, central_images, "poisson_sample")
-    synthesise(replace(SMALL, central_batch=20, rounds=3))
+    synthesise(replace(SMALL, central_records=20, rounds=3))
     assert [call.arguments[:2] for call in samples] == [(80, 0.25)] * 3
     for noise in (0.0, 1.0):
-        by = replace(SMALL, steps=0, central_noise=noise, central_batch=20)
+        by = replace(SMALL, steps=0, central_noise=noise, central_records=20)
         ends = [weights(synthesise(by, ctx=replace(context(), noise="os")).generator) for _ in range(2)]  # type: ignore[arg-type]
         assert not same_tensors(*ends)
 
@@ -155,7 +155,7 @@ def test_finished_images_by_hand() -> None:
 def test_central_images_keep_their_class() -> None:
     """The means of a round are ordered by class, and the denoiser learns them with that label."""
     images, labels = toy_private(n=80)
-    by = replace(SMALL, central_noise=0.0, central_batch=80)
+    by = replace(SMALL, central_noise=0.0, central_records=80)
     parameters = by.calibrate(80, FREE)
     means = by.central_images(images, labels, CLASSES, parameters, context())
     assert means.shape == (2 * CLASSES, 64)
@@ -192,5 +192,5 @@ def test_central_images_alone_teach_the_classes(noise: float, learns: bool) -> N
         "warm": 600, "warm_batch": 40, "warm_rate": 3e-3, "average": 0.9, "network": "dense", "width": 64,
         "denoisings": 12,
     }  # fmt: skip
-    share = class_share(synthesise(replace(SMALL, steps=0, central_noise=noise, central_batch=80, **options)))
+    share = class_share(synthesise(replace(SMALL, steps=0, central_noise=noise, central_records=80, **options)))
     assert share > 0.8 if learns else share < 0.6

@@ -59,7 +59,7 @@ REFUSED = {
     "kept=1.5 beta=-0.1 sigma=nan width=3 gamma=0 clip=0 teacher=tree generator=vae",
     "dense": f"{FEDERATION} epochs=0 synthesis=1 batch=1 lr=0 temperature=0 bn=-1",
     "dp-blsgd": "shrink=1 shrink=0 loss_bound=0 search=0 trials=0 momentum=0.9 most_gradients=0 turn=2",
-    "dp-feta": f"{GENERATOR} {DIFFUSION} steps=-1 rounds=0 central_batch=0 central_noise=-1 central_noise=inf "
+    "dp-feta": f"{GENERATOR} {DIFFUSION} steps=-1 rounds=0 central_records=0 central_noise=-1 central_noise=inf "
     "central_clip=-0.1 central_clip=1.1 warm=-1 warm_batch=0 warm_rate=0",
     "dp-gan": f"{GENERATOR} steps=0 batch=0 critic_steps=0 clip=0 multiplier=-1 rate=0 rate_generator=0 "
     "beta1=1 latent=0 width=3 critic_width=0 average=1",

@@ -39,7 +39,7 @@ PHASES: Options = {
     "noise_steps": 50.0, "batch": 20,
 }  # fmt: skip
 STEPS: Options = {"components": 1, "noise_components": 50.0, "noise_mixture": 50.0, "noise_steps": 1.0, "batch": 20}
-CENTRAL: Options = {"central_noise": 1.0, "central_batch": 20, "multiplier": 50.0, "batch": 20}
+CENTRAL: Options = {"central_noise": 1.0, "central_records": 20, "multiplier": 50.0, "batch": 20}
 SINKHORN: Options = {"sigma": 0.5, "batch": 20}
 LABELS: Options = {"epochs": 1, "batch": 20, "network": "student"}
 LAST: Options = {"epochs": 1, "batch": 20, "network": "scatter-linear"}
@@ -65,7 +65,7 @@ sinkhorn = partial(Mutant, plug_in="dp-sinkhorn", options=SINKHORN)
 critics = partial(Mutant, plug_in="gs-wgan", options={"sigma": 1.0})
 phases = partial(Mutant, plug_in="p3gm", options=PHASES)
 steps = partial(Mutant, plug_in="p3gm", options=STEPS)
-denoising = partial(Mutant, plug_in="dpdm", options=ONE)
+denoising = partial(Mutant, plug_in="dpdm", options={"multiplier": 1.0, "batch": 40, "steps": 4})
 central = partial(Mutant, plug_in="dp-feta", options=CENTRAL)
 features = partial(Mutant, plug_in="dp-merf", options={"sigma": 1.0})
 head = partial(Mutant, plug_in="private-features", options=HEAD)
