@@ -25,7 +25,7 @@ class FetaParameters:
         central_sampling: q_c, the probability that a record is in a round.
         rounds: m, rounds of central images.
         sampling: q, the probability that a record is in a batch of DP-SGD.
-        steps: T, steps of DP-SGD; 0 = central images alone.
+        steps: T, steps of DP-SGD; 0 = central images only.
         multiplier: sigma, noise of a step over the clipping norm; 0 = no noise.
     """
 

@@ -11,7 +11,7 @@ Synthesis", IEEE S&P 2025 (arXiv:2504.01395), its mean images. n records, C clas
    Poisson batch, whose mean gradient is clipped to C; noise sigma; Adam; an average of the weights.
 5. Images of uniform labels are sampled by deterministic steps, and the student is trained on them.
 
-With `steps` 0 there is no step 4: the student learns from central images alone, and the budget determines sigma_c.
+With `steps` 0 the student learns from central images only: step 4 is left out, and the budget determines sigma_c.
 
 Privacy. For one record added or removed: a record is in one class and has small pixels in [0, 1], so it moves the sums
 of a round by at most sqrt(d'), or by `central_clip` times that: m Poisson-sampled Gaussians of multiplier sigma_c at
@@ -123,7 +123,7 @@ class DpFeta(PrivateDiffusion):
         """Refuse another unit than one record, and steps to solve for without DP-SGD."""
         super().check(budget, dataset, classes)
         if budget.solve == "steps" and not self.steps:
-            raise BenchError("--solve steps: there is no DP-SGD with --method.steps 0; use --solve sigma")
+            raise BenchError("--solve steps: DP-SGD is left out by --method.steps 0; use --solve sigma")
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Run steps 1 to 4; the source of images is step 5."""

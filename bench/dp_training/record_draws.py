@@ -2,7 +2,7 @@
 
 A training step that needs thousands of numbers for each record of a batch cannot draw them for every record of the data
 set. It draws one key per record from the privacy noise instead, and expands the keys of the sampled records. A record
-that is left out of the batch then changes no number of the others, and without the source nobody knows the numbers.
+that is left out of the batch then changes no number of the others, and the numbers are as secret as the source.
 
 The expansion is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): number j of key k is mix(k + j gamma), in 64-bit
 arithmetic that wraps around. It is not cryptographic. No guarantee relies on it, as any numbers that are fixed for each

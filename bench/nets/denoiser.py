@@ -48,11 +48,25 @@ class Block(nn.Module):
         return self.skip(x) + self.second(F.silu(self.second_norm(found)))
 
 
+class Stage(nn.Module):
+    """Residual blocks of one size, one after the other; arguments as in `Block`, with `blocks` of them."""
+
+    def __init__(self, channels: int, made: int, conditions: int, blocks: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(channels if i == 0 else made, made, conditions) for i in range(blocks))
+
+    def forward(self, x: Tensor, conditions: Tensor) -> Tensor:
+        """Map (n, channels, h, w) and (n, conditions) to (n, made, h, w)."""
+        for block in self.blocks:
+            x = block(x, conditions)
+        return x
+
+
 class Conditions(nn.Module):
     """A vector of noise level and label: waves of the level, and a vector of the label, through two layers.
 
     Args:
-        classes: number of labels; label `classes` stands for no label.
+        classes: number of labels; label `classes` means that the label is not given.
         length: of the vector.
     """
 
@@ -110,20 +124,14 @@ class UNet(nn.Module):
         conditions = 4 * width
         self.conditions = Conditions(classes, conditions)
         self.first = nn.Conv2d(shape[0], width, 3, padding=1)
-        self.down, self.up = nn.ModuleList(), nn.ModuleList()
-        channels, kept = width, []
-        for at in range(resolutions):
-            made = width if at == 0 else 2 * width
-            self.down.append(
-                nn.ModuleList(Block(channels if i == 0 else made, made, conditions) for i in range(blocks))
-            )
-            channels = made
-            kept.append(made)
-        self.middle = Block(channels, channels, conditions)
-        for made in reversed(kept):
-            inputs = [channels + made] + [made] * (blocks - 1)
-            self.up.append(nn.ModuleList(Block(given, made, conditions) for given in inputs))
-            channels = made
+        widths = [width] + [2 * width] * (resolutions - 1)
+        inputs = [width, *widths[:-1]]
+        self.down = nn.ModuleList(Stage(*each, conditions, blocks) for each in zip(inputs, widths, strict=True))
+        self.middle = Block(widths[-1], widths[-1], conditions)
+        below = [widths[-1], *reversed(widths[1:])]
+        self.up = nn.ModuleList(
+            Stage(under + made, made, conditions, blocks) for under, made in zip(below, reversed(widths), strict=True)
+        )
         self.norm, self.last = group_norm(width), nn.Conv2d(width, shape[0], 3, padding=1)
         start_at_zero(self.last)
 
@@ -132,16 +140,12 @@ class UNet(nn.Module):
         conditions = self.conditions(level, labels)
         x, kept = self.first(x), []
         for at, stage in enumerate(self.down):
-            x = x if at == 0 else F.avg_pool2d(x, 2, ceil_mode=True)
-            for block in stage:
-                x = block(x, conditions)
+            x = stage(x if at == 0 else F.avg_pool2d(x, 2, ceil_mode=True), conditions)
             kept.append(x)
         x = self.middle(x, conditions)
-        for stage, beside in zip(self.up, reversed(kept), strict=True):
-            x = x if x.shape[2:] == beside.shape[2:] else F.interpolate(x, size=beside.shape[2:])
-            x = torch.cat([x, beside], 1)
-            for block in stage:
-                x = block(x, conditions)
+        for stage, skipped in zip(self.up, reversed(kept), strict=True):
+            x = x if x.shape[2:] == skipped.shape[2:] else F.interpolate(x, size=skipped.shape[2:])
+            x = stage(torch.cat([x, skipped], 1), conditions)
         return self.last(F.silu(self.norm(x)))
 
 

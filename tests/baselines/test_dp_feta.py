@@ -56,14 +56,14 @@ def test_central_rounds_of_mnist_cost_as_published() -> None:
     event = PoissonSampledDpEvent(6000 / 55_000, GaussianDpEvent(5.0))
     renyi = renyi_epsilon(event, 5, DELTA)
     assert renyi == pytest.approx(0.237, abs=0.001)
-    alone = replace(FETA, steps=0)
-    (entry,) = alone.ledger().entries()
+    single = replace(FETA, steps=0)
+    (entry,) = single.ledger().entries()
     assert entry.event == event and entry.count == 5
-    assert 0.3 * renyi < alone.epsilon(DELTA) <= renyi
+    assert 0.3 * renyi < single.epsilon(DELTA) <= renyi
 
 
 def test_sigma_of_dp_sgd_rises_by_the_cost_of_central_images() -> None:
-    """14.55 alone, 14.94 after the central images, at epsilon 1 by Renyi divergences."""
+    """14.55 without central images, 14.94 after the central images, at epsilon 1 by Renyi divergences."""
     central, steps = (entry for entry in FETA.ledger().entries())
     for sigma, first in ((14.94, [(central.event, 5)]), (14.55, [])):
         low, high = (
@@ -86,7 +86,7 @@ def test_white_record_moves_the_sum_of_its_class_by_14() -> None:
 
 
 def test_class_means_by_hand_have_the_public_denominator() -> None:
-    """Sum of every second pixel of a class over q n / C, whatever the number of its records."""
+    """Sum of every second pixel of a class over q n / C, for any number of its records."""
     images = torch.arange(6 * 16, dtype=torch.uint8).view(6, 1, 4, 4)
     labels = torch.tensor([0, 0, 0, 0, 1, 1])
     means = round_of(images, labels)
@@ -167,8 +167,8 @@ def test_central_images_keep_their_class() -> None:
 def test_budget_is_shared_by_central_images_and_dp_sgd() -> None:
     both = calibrate(replace(FETA, steps=50), Budget(1.0))
     assert both.central == 5.0 and 0.98 < epsilon_of(both.ledger()) <= 1
-    alone = calibrate(replace(FETA, steps=0), Budget(1.0))
-    assert alone.central < 5.0 and 0.98 < epsilon_of(alone.ledger()) <= 1
+    single = calibrate(replace(FETA, steps=0), Budget(1.0))
+    assert single.central < 5.0 and 0.98 < epsilon_of(single.ledger()) <= 1
     none = calibrate(FETA, Budget(math.inf))
     assert none.central == none.multiplier == 0
     steps = calibrate(replace(FETA, steps=1), Budget(1.0, solve="steps"))
