@@ -275,7 +275,8 @@ def job(toy: Path, method: str, variant: str | None = None, **options: str) -> A
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "method", ["dp-merf", "dp-ntk", "dp-kernel", "gs-wgan", "dp-gan", "pate-gan", "g-pate", "dp-sinkhorn", "datalens"]
+    "method",
+    ["dp-merf", "dp-ntk", "dp-kernel", "gs-wgan", "dp-gan", "pate-gan", "g-pate", "dp-sinkhorn", "datalens", "dpdm"],
 )
 @pytest.mark.parametrize("box", ["black", "white"])
 def test_run_on_generator_methods(toy: Path, method: str, box: str) -> None:

@@ -55,7 +55,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 SECOND_WAVE = ("acgan", "datalens", "dense", "dp-blsgd", "dpgen", "fedadi", "feddafl", "geddp", "gep", "infogan")
 SECOND_WAVE += ("pate", "pate-gnmax", "private-features", "raw-images", "rgp", "scatter-cnn", "spectral-dp", "topagg")
-SECOND_WAVE += ("wgan", "dp-ntk", "dp-kernel")
+SECOND_WAVE += ("dp-feta", "dpdm", "wgan", "dp-ntk", "dp-kernel")
 SMALL |= {name: load("method", name).tiers["smoke"] for name in SECOND_WAVE}
 SMALL["spectral-dp"] = SMALL["spectral-dp"] | {"batch": 32}  # of 64 records
 GOLDEN: dict[str, tuple[int, tuple[float, ...], float | None]] = {
@@ -148,7 +148,9 @@ FEDERATION = (
 )
 PUBLISHED = {
     "acgan": "rate=2e-4 gan_batch=100 gan_steps=50000 latent=100",
+    "dp-feta": "rounds=5 central_noise=5 central_records=6000 warm=2000 warm_batch=50 central_clip=0 clip=1",
     "dp-wrn": "network=wrn-16-4",
+    "dpdm": "batch=4096 copies=32 steps=2100 width=32 blocks=2 rate=3e-4 average=0.999 unlabelled=0.1 network=unet",
     "dpgen": "levels=232 most=50 least=0.01 each=5 step=6.2e-6 candidates=256 queries=128 buffer=60000 average=0.999",
     "fedavg": FEDERATION,
     "feddf": f"{FEDERATION} steps=10000 batch=128 lr=1e-3 clip=5",

@@ -41,6 +41,10 @@ TEACHER_GANS = ["datalens", "g-pate", "pate-gan"]
 
 DP_SGD = "std=0 batch=-1 steps=-1 clip=0 rate=-1 momentum=1"
 GENERATOR = "passes=0 samples=0 student_batch=0"
+DIFFUSION = (
+    "width=0 width=6 resolutions=0 blocks=0 batch=0 copies=0 denoisings=0 multiplier=-1 multiplier=inf average=1 "
+    "unlabelled=-0.1 unlabelled=1.1 rate=0 clip=0 clip=1e-25 network=vit side=quarter"
+)
 FEDERATION = (
     "clients=0 rounds=0 local_epochs=0 local_limit=-1 local_batch=1 alpha=0 local_lr=0 "
     "local_momentum=1 partition=even weighting=median"
@@ -56,6 +60,8 @@ REFUSED = {
     "kept=1.5 beta=-0.1 sigma=nan width=3 gamma=0 clip=0 teacher=tree generator=vae",
     "dense": f"{FEDERATION} epochs=0 synthesis=1 batch=1 lr=0 temperature=0 bn=-1",
     "dp-blsgd": "shrink=1 shrink=0 loss_bound=0 search=0 trials=0 momentum=0.9 most_gradients=0 turn=2",
+    "dp-feta": f"{GENERATOR} {DIFFUSION} steps=-1 rounds=0 central_records=0 central_noise=-1 central_noise=inf "
+    "central_clip=-0.1 central_clip=1.1 warm=-1 warm_batch=0 warm_rate=0",
     "dp-gan": f"{GENERATOR} steps=0 batch=0 critic_steps=0 clip=0 multiplier=-1 rate=0 rate_generator=0 "
     "beta1=1 latent=0 width=3 critic_width=0 average=1",
     "dp-kernel": f"{GENERATOR} features=3 features=0 sigma=-1 batch=1 steps=0 rate=0",
@@ -67,6 +73,7 @@ REFUSED = {
     "regularisation=0 clipping=row width=0",
     "dp-teacher": "std=0 batch=0 clip=-1 rounds=0",
     "dp-wrn": "std=0 batch=0 steps=-1 clip=0 rate=0 momentum=1 views=0 chunk=257 average=1 augmentation=blur",
+    "dpdm": f"{GENERATOR} {DIFFUSION} steps=0",
     "dpgen": f"{GENERATOR} candidates=1 queries=0 queries=300 response=-1 buffer=0 levels=0 width=1 "
     "most=0.001 least=0 average=1 rate=0 step=0 each=0",
     "fedadi": f"{FEDERATION} searches=0 synthesis=1 batch=1 lr=0 temperature=0 adi=-1",
@@ -205,8 +212,8 @@ def test_finite_budget_is_met_and_nearly_spent(name: str, against: Any) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [*EMBEDDINGS, "sim-pe", "dp-blsgd", "dp-gan", "dp-sgd", "dp-sinkhorn", "dp-teacher", "geddp", "gm-dp", "private-features",
-     "dp-wrn", "psg", "rgp", "scatter-cnn", "spectral-dp", "topagg", "ts-adp"],
+    [*EMBEDDINGS, "dp-blsgd", "dp-feta", "dp-gan", "dp-sgd", "dp-sinkhorn", "dp-teacher", "dp-wrn", "dpdm", "geddp",
+     "gm-dp", "private-features", "psg", "rgp", "scatter-cnn", "sim-pe", "spectral-dp", "topagg", "ts-adp"],
 )  # fmt: skip
 def test_undisputed_claim_equals_the_account(name: str) -> None:
     release = released(name, Budget(3.0))

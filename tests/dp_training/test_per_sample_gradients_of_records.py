@@ -110,6 +110,7 @@ def test_affine_draws_have_the_public_distribution() -> None:
         ("dp-sgd", {"views": "1", "batch": "64"}, False),
         ("dp-wrn", {"views": "2", "batch": "64"}, True),
         ("p3gm", {"batch": "64"}, True),
+        ("dpdm", {"batch": "64"}, True),
     ],
 )
 def test_views_of_a_record_do_not_depend_on_the_public_seed(name: str, given: dict[str, str], secret: bool) -> None:

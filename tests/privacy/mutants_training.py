@@ -8,6 +8,7 @@ from typing import Any
 from mutation import Mutant
 
 from baselines import dp_blsgd, dp_kernel, dp_ntk, gep, label_protocol, rgp, spectral_dp, topagg
+from baselines.dp_feta import central_images
 from baselines.dp_gan import dp_gan
 from baselines.dp_sinkhorn import dp_sinkhorn
 from baselines.geddp import Codes
@@ -16,7 +17,16 @@ from baselines.p3gm import mixture, network
 from baselines.psg import psg
 from baselines.sim_pe import voting
 from bench.distillation.class_moments import noisy_moments
-from bench.dp_training import clipped_sums, clipping, dp_sgd, linear_head, mean_embedding, private_gradient, whitening
+from bench.dp_training import (
+    clipped_sums,
+    clipping,
+    dp_sgd,
+    linear_head,
+    mean_embedding,
+    private_diffusion,
+    private_gradient,
+    whitening,
+)
 
 Options = dict[str, Any]
 ONE: Options = {"multiplier": 1.0, "batch": 20}
@@ -31,6 +41,7 @@ PHASES: Options = {
     "noise_steps": 50.0, "batch": 20,
 }  # fmt: skip
 STEPS: Options = {"components": 1, "noise_components": 50.0, "noise_mixture": 50.0, "noise_steps": 1.0, "batch": 20}
+CENTRAL: Options = {"central_noise": 1.0, "central_records": 20, "multiplier": 50.0, "batch": 20}
 SINKHORN: Options = {"sigma": 0.5, "batch": 20}
 LABELS: Options = {"epochs": 1, "batch": 20, "network": "student"}
 LAST: Options = {"epochs": 1, "batch": 20, "network": "scatter-linear"}
@@ -56,6 +67,8 @@ sinkhorn = partial(Mutant, plug_in="dp-sinkhorn", options=SINKHORN)
 critics = partial(Mutant, plug_in="gs-wgan", options={"sigma": 1.0})
 phases = partial(Mutant, plug_in="p3gm", options=PHASES)
 steps = partial(Mutant, plug_in="p3gm", options=STEPS)
+denoising = partial(Mutant, plug_in="dpdm", options={"multiplier": 1.0, "batch": 40, "steps": 4})
+central = partial(Mutant, plug_in="dp-feta", options=CENTRAL)
 features = partial(Mutant, plug_in="dp-merf", options={"sigma": 1.0})
 tangents = partial(Mutant, plug_in="dp-ntk", options={"sigma": 1.0})
 mixed = partial(Mutant, plug_in="dp-kernel", options={"sigma": 1.0})
@@ -209,6 +222,22 @@ GENERATORS = [
         "every record twice"),
     evolution(voting.votes, "torch.bincount(chosen, minlength=each)",
         "torch.bincount(chosen, minlength=each) + len(chosen)", "a vote for every candidate"),
+    denoising(private_diffusion.DenoiserTraining.noisy_gradient, "mechanism.sample(len(images), sampling)",
+        "torch.arange(len(images))", "all records in every sample"),
+    denoising(private_diffusion.DenoiserTraining.noisy_gradient, "rows = (",
+        "chosen = chosen.repeat_interleave(self.by.copies); rows = (", "each copy of a record clipped"),
+    denoising(private_diffusion.DenoiserTraining.noisy_gradient, "rows, len(images), noise)",
+        "rows, max(len(chosen), 1), noise)", "mean over the records drawn"),
+    denoising(private_diffusion.DenoiserTraining.noisy_gradient, "keys[chosen]", "keys[: len(chosen)]",
+        "copies by a record's place in the sample"),
+    central(central_images.central_round, "gaussian_rows(sums, multiplier * bound, noise) / expected",
+        "gaussian_rows(sums / torch.bincount(labels[chosen], minlength=classes).clamp_min(1)[:, None], multiplier * "
+        "bound / expected, noise)", "means over the records drawn, noise for the expected ones"),
+    central(central_images.central_round, "multiplier * bound", "multiplier * bound / 2", "noise halved"),
+    central(central_images.central_round, "clip or largest_norm(small.shape[1])", "clip or 1.0",
+        "noise for one pixel"),
+    central(central_images.central_round, "poisson_sample(len(images), sampling, samples)",
+        "torch.arange(len(images))", "all records in every sample"),
 ]  # fmt: skip
 
 FEATURES = [
