@@ -210,6 +210,12 @@ BUILT_IN = (
         "share", "down", of="membership",
     ),
     Metric(
+        "used_share", "share of records used",
+        "The attack's estimate of the share of suspects that were training records, without bias if its error rates on "
+        "reference models hold; the truth is one half, and 0 for a network trained on none.",
+        "score", of="membership", with_teacher=True, newer=True,
+    ),
+    Metric(
         "membership_epsilon_lower", "empirical epsilon (no proof)",
         "The epsilon that the attack's scores indicate; not a valid lower bound, since records share a model.",
         "epsilon", "down", of="membership",

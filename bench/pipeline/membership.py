@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -58,19 +58,26 @@ GENERATORS = ("memorising generator", "random generator")
 
 @dataclass(frozen=True)
 class InferredTarget:
-    """The result of the attack on one target: scores of suspects, and which of them are members."""
+    """The result of the attack on one target: scores of suspects, which of them are members, and the attack's facts.
+
+    Attributes:
+        facts, missing: as in a `MembershipResult`.
+    """
 
     scores: Tensor
     members: Tensor
     measured: Membership
     queries: int
     seconds: float
+    facts: Mapping[str, float] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, step: Step, members: Tensor) -> InferredTarget:
         """Read the result of a membership step."""
-        scores = attacks.membership_scores(step)
-        return cls(scores, members, membership(scores, members), attacks.queries(step), step.seconds)
+        found = attacks.membership_result(step)
+        measured = membership(found.scores, members)
+        return cls(found.scores, members, measured, attacks.queries(step), step.seconds, found.facts, found.missing)
 
 
 def run_membership(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks) -> StageResult:
@@ -124,6 +131,8 @@ def membership_metrics(results: Mapping[str, InferredTarget], delta: float) -> M
         for key, values in shares.items():
             metrics |= {f"{prefix}{key}{bound}": value for bound, value in zip(BOUNDS, values, strict=True)}
         metrics[f"{prefix}membership_epsilon_lower"] = epsilon_lower(result.scores, result.members, delta)
+        metrics |= {f"{prefix}{key}": value for key, value in result.facts.items()}
+        metrics |= dict.fromkeys(f"{prefix}{key}" for key in result.missing)
     return metrics
 
 
@@ -144,6 +153,7 @@ def membership_result(
         seconds: the seconds of reference models, by step.
     """
     for name, result in results.items():
+        missing |= {f"{PREFIXES[name]}{key}": reason for key, reason in result.missing.items()}
         rates = (
             ("tpr_at_1pct", "1", result.measured.at_1_percent),
             ("tpr_at_01pct", "0.1", result.measured.at_01_percent),
