@@ -210,6 +210,11 @@ BUILT_IN = (
         "share", "down", of="membership",
     ),
     Metric(
+        "blind_auc", "AUC without a model",
+        "AUC of a classifier that sees the suspects and no network; an interval above 0.5 voids the attack.",
+        "score", of="run", newer=True,
+    ),
+    Metric(
         "used_share", "share of records used",
         "The attack's estimate of the share of suspects that were training records, without bias if its error rates on "
         "reference models hold; the truth is one half, and 0 for a network trained on none.",
