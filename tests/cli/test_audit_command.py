@@ -30,6 +30,13 @@ CASES = [
     ("RELEASE --epsilon 0", ["epsilon", "> 0"]),
     ("audit mechanism --method no-defence", ["--method no-defence", "bench audit release"]),
     ("audit mechanism --method dpsd --plays 1e6", ["--plays 1e6"]),
+    ("audit reconstruction", ["--method", "bench audit reconstruction"]),
+    ("audit reconstruction --method rr --unit label", ["--method rr", "dp-sgd"]),
+    ("audit reconstruction --method no-defence", ["--method no-defence"]),
+    ("audit reconstruction --method dp-sgd --candidates 1", ["--candidates 1"]),
+    ("audit reconstruction --method dp-sgd --epsilon 1 --steps 1 --candidates 500", ["--candidates 500", "256"]),
+    ("audit reconstruction --method dp-sgd --trials 0", ["--trials 0"]),
+    ("audit reconstruction --method dp-sgd --steps 0", ["--steps 0"]),
 ]
 
 
@@ -49,6 +56,18 @@ def test_audit_of_a_release_is_printed_and_cached(here: Path, typed: Type) -> No
     assert str(path.relative_to(here)) in said
     assert json.loads(path.read_text())["lines"]["null"]["guesses"] == 20
     assert "(cached)" in typed(RELEASE, "--canaries 40").out
+
+
+def test_reconstruction_prints_success_and_bounds(here: Path, typed: Type) -> None:
+    line = "audit reconstruction --method dp-sgd --epsilon 4 --steps 2 --trials 60 --candidates 4"
+    done = typed(line)
+    assert done.status == 0 and "verdict: not refuted" in done.out
+    found = {
+        label: float(next(row for row in done.out.splitlines() if label in row).split(label)[1].split()[0])
+        for label in ("without the release", "attack", "privacy curve", "Monte Carlo", "candidates")
+    }
+    assert found["without the release"] == 0.25 and found["candidates"] == 4
+    assert 0 <= found["attack"] <= 1 and 0.25 < found["Monte Carlo"] < found["privacy curve"] + 0.01 < 1
 
 
 @pytest.mark.parametrize(
