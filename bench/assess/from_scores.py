@@ -135,7 +135,7 @@ def compare_without_model(
 def model_free_baseline(
     members: Facts, others: Facts, seed: int, step: Callable[[int], object] = lambda _: None
 ) -> ModelFreeBaseline | None:
-    """Return the result of `bench.membership.blind.compare` as it is stored; None if there are no facts."""
+    """Return the result of `bench.membership.blind.compare` in the form of an assessment; None without facts."""
     found = baseline.compare(members, others, seed, step)
     if found is None:
         return None

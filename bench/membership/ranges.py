@@ -41,7 +41,7 @@ def rotated(images: Tensor, degrees: float) -> Tensor:
     """Rotate (n, c, h, w) images about their centre, counter-clockwise, with bilinear interpolation, edges repeated."""
     height, width = images.shape[-2:]
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    # affine_grid has coordinates from -1 to 1 along both sides, whatever their lengths are
+    # affine_grid has coordinates from -1 to 1 along both sides, of any length
     rows = [[cosine, -sine * height / width, 0.0], [sine * width / height, cosine, 0.0]]
     matrix = torch.tensor(rows, dtype=images.dtype, device=images.device).expand(len(images), 2, 3)
     grid = F.affine_grid(matrix, list(images.shape), align_corners=False)

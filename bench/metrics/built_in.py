@@ -221,6 +221,16 @@ BUILT_IN = (
         "score", of="membership", with_teacher=True, newer=True,
     ),
     Metric(
+        "used_share_tpr", "share used, true positives",
+        "True positive rate of the predictions behind the share of records used, on the reference models.",
+        "share", of="membership", averaged=False,
+    ),
+    Metric(
+        "used_share_fpr", "share used, false positives",
+        "False positive rate of the predictions behind the share of records used, on the reference models.",
+        "share", of="membership", averaged=False,
+    ),
+    Metric(
         "membership_epsilon_lower", "empirical epsilon (no proof)",
         "The epsilon that the attack's scores indicate; not a valid lower bound, since records share a model.",
         "epsilon", "down", of="membership",

@@ -1,7 +1,7 @@
 """The check of suspects before a membership attack: a classifier without any model must not recognise the members.
 
 Das, Zhang, Tramer, "Blind Baselines Beat Membership Inference Attacks for Foundation Models", 2024 (arXiv 2406.16201).
-If members and other suspects differ by themselves, the success of an attack is no evidence about the network, and the
+If members and other suspects differ by themselves, the success of an attack says nothing about the network, and the
 row is void. The classifiers see facts about the images (`bench.membership.image_facts`) and their classes. The order of
 suspects is random and is not used.
 """

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import betaincinv, log_ndtr, ndtr, ndtri
 from torch import Tensor
 
 from bench.core.verdict import Success, exceeds
@@ -41,6 +41,8 @@ GOLDEN, SECTIONS = (math.sqrt(5) - 1) / 2, 14
 """Ratio, and number of steps, of the golden-section search."""
 LARGEST_EXPONENT = 700.0
 """Epsilon from which on e^epsilon is counted as infinite."""
+TAIL = 0.025
+"""Error probability of each end of an interval."""
 REACH, POINTS = 12.0, 20_001
 """Half width of an integral over a normal density, in deviations, and its number of points."""
 
@@ -123,8 +125,6 @@ def audit_reconstruction(game: ReconstructionGame, candidates: int, trials: int,
     Raises:
         BenchError: a number out of its range, or scores of a wrong form.
     """
-    from bench.metrics.proportions import clopper_pearson
-
     if not 2 <= candidates <= game.most:
         raise BenchError(f"--candidates {candidates}: expected 2 to {game.most}")
     if trials < 1:
@@ -150,6 +150,13 @@ def audit_reconstruction(game: ReconstructionGame, candidates: int, trials: int,
         bound_gaussian=sampled_gaussian_bound(kappa, gaussian) if gaussian is not None and is_noisy else None,
         verdict="refuted" if exceeds(Success(low, high), bound) else "not refuted",
     )
+
+
+def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
+    """Return the ends of the 95 % Clopper-Pearson interval of a probability."""
+    low = float(betaincinv(successes, trials - successes + 1, TAIL)) if successes else 0.0
+    high = float(betaincinv(successes + 1, trials - successes, 1 - TAIL)) if successes < trials else 1.0
+    return low, high
 
 
 def pure_bound(kappa: float, epsilon: float) -> float:

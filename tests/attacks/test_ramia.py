@@ -67,10 +67,10 @@ def test_range_score_does_not_depend_on_the_order_of_samples(monkeypatch: pytest
 
 def test_range_score_is_the_mean_of_the_largest_scores() -> None:
     singles = torch.stack([scores(**ONE | {"centre": False} | one) for one in ({"mirror": True}, {"vertical": True})])
-    alone = torch.cat([scores(**ONE)[None], singles])
+    each = torch.cat([scores(**ONE)[None], singles])
     found = scores(**ONE | {"mirror": True, "vertical": True, "top": 0.6})
-    torch.testing.assert_close(found, alone.sort(0, descending=True).values[:2].mean(0))
-    assert not torch.allclose(found, alone.mean(0))
+    torch.testing.assert_close(found, each.sort(0, descending=True).values[:2].mean(0))
+    assert not torch.allclose(found, each.mean(0))
 
 
 def test_mean_of_largest_by_hand() -> None:
