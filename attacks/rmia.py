@@ -58,7 +58,7 @@ GRID = [step / 10 for step in range(11)]
 class Rmia(ReferenceAttack):
     """Robust membership inference attack (RMIA); the defaults are the paper's."""
 
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Zarifzadeh et al., ICML 2024, arXiv 2312.03262, Algorithm 1"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"
