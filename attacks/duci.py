@@ -9,11 +9,12 @@ Learning", ICLR 2025. X = {x_1, ..., x_n} the suspects, m_i the prediction of a 
 3. Score the suspects on the target; m_i = 1 if the score of x_i is at or above the threshold.
 4. p_hat = 1/n sum_i (m_i - FPR) / (TPR - FPR).
 
-The record of a run has p_hat as `used_share`, with an interval of 1.96 standard errors, sqrt(m (1 - m) / n) /
-(TPR - FPR), m the mean of m_i; and the two rates as `used_share_tpr` and `used_share_fpr`. Below a gain of 0.05 over
-guessing, p_hat is missing: not estimable. The rates hold for networks with as many training records as the references.
-The suspects of a run are half members, so that p = 0.5 for the student and the undefended teacher, and 0 for the random
-network.
+The record of a run has p_hat as `used_share` with an interval of 1.96 standard errors, and the two rates as
+`used_share_tpr` and `used_share_fpr`. Below a gain of 0.05 over guessing, p_hat is missing: not estimable. The squared
+standard error is the sum of that over records, m (1 - m) / n / (TPR - FPR)^2 with m the mean of m_i, and of the mean
+squared error of p_hat on the reference models, whose shares are known. The rates hold for networks of the references'
+kind with as many training records, so not for the random network. The suspects of a run are half members: p = 0.5 for
+the student and the undefended teacher.
 
 Differs from the paper:
 - The attack of step 2 is RMIA's likelihood ratio, offline with a fixed constant a. Each score uses equally many
@@ -28,6 +29,7 @@ Differs from the paper:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -44,7 +46,7 @@ from bench.membership.confidences import (
     true_class_probability,
 )
 from bench.membership.likelihood_ratios import rmia_log_ratio
-from bench.membership.usage import LEAST_GAIN, NORMAL_95, Rule, best_rule, estimate_share
+from bench.membership.usage import LEAST_GAIN, NORMAL_95, Rule, best_rule, error_between_networks, estimate_share
 from bench.validate import between
 
 
@@ -78,9 +80,11 @@ class Duci(ReferenceAttack):
         with ctx.track("DUCI: querying the models", 1 + len(references)) as advance:
             own = self._probability(target, knowledge, advance)
             known = torch.stack([self._probability(one, knowledge, advance) for one in references])
-        rule = self._rule(known, members)
+        on_references = self._scores_of_references(known, members)
+        rule = best_rule(on_references, members)
         scores = self._scores(own, known, ~members)
-        return MembershipResult(scores, *used_share_facts(scores, rule))
+        between = error_between_networks(on_references, members, rule) if rule.gain > 0 else 0.0
+        return MembershipResult(scores, *used_share_facts(scores, rule, between))
 
     def _probability(self, model: Target, knowledge: AttackerKnowledge, advance: Advance) -> Tensor:
         """Return the (n,) true-class probabilities of the suspects."""
@@ -101,18 +105,22 @@ class Duci(ReferenceAttack):
         rows = is_free.long().argsort(stable=True, dim=0, descending=True)[:count]
         return rmia_log_ratio(px, known.gather(0, rows), self.a)
 
-    def _rule(self, known: Tensor, members: Tensor) -> Rule:
-        """Return the rule of step 2, from every reference as the target of the others."""
+    def _scores_of_references(self, known: Tensor, members: Tensor) -> Tensor:
+        """Return the (references, n) scores of step 2, each reference as the target of the others."""
         scored = []
         for i in range(len(known)):
             is_free = ~members
             is_free[i] = False
             scored.append(self._scores(known[i], known, is_free))
-        return best_rule(torch.stack(scored), members)
+        return torch.stack(scored)
 
 
-def used_share_facts(scores: Tensor, rule: Rule) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the facts of a `MembershipResult`: p_hat with its interval and both rates; and the reasons for missing."""
+def used_share_facts(scores: Tensor, rule: Rule, between: float) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the facts of a `MembershipResult`: p_hat with its interval and both rates; and the reasons for missing.
+
+    Args:
+        between: standard error of p_hat between networks.
+    """
     facts = {"used_share_tpr": rule.tpr, "used_share_fpr": rule.fpr}
     share = estimate_share(scores, rule)
     if share is None:
@@ -121,6 +129,6 @@ def used_share_facts(scores: Tensor, rule: Rule) -> tuple[dict[str, float], dict
             "use more references, or a target that overfits more"
         )
         return facts, dict.fromkeys(("used_share", "used_share.lo", "used_share.hi"), reason)
-    reach = NORMAL_95 * share.error
+    reach = NORMAL_95 * math.hypot(share.error, between)
     bounds = {"used_share.lo": share.value - reach, "used_share.hi": share.value + reach}
     return facts | {"used_share": share.value} | bounds, {}

@@ -40,8 +40,8 @@ class UsedShare:
 
     Attributes:
         value: p_hat; unbiased, and so not limited to [0, 1].
-        error: its standard error over the records. It does not include errors of the two rates, or differences
-            between networks.
+        error: its standard error over the records, for the rule's rates. It does not include differences between
+            networks, see `error_between_networks`.
     """
 
     value: float
@@ -71,3 +71,18 @@ def estimate_share(scores: Tensor, rule: Rule) -> UsedShare | None:
     predicted = float((scores >= rule.threshold).double().mean())
     error = math.sqrt(predicted * (1 - predicted) / len(scores)) / rule.gain
     return UsedShare((predicted - rule.fpr) / rule.gain, error)
+
+
+def error_between_networks(scores: Tensor, members: Tensor, rule: Rule) -> float:
+    """Return the root mean square error of p_hat on reference models, whose shares of members are known.
+
+    A network's rates differ from the mean rates of the rule by chance, for all records together.
+
+    Args:
+        scores: (references, n), each reference in the role of the target.
+        members: (references, n) bool.
+        rule: with a gain above 0.
+    """
+    predicted = (scores >= rule.threshold).double().mean(1)
+    shares = (predicted - rule.fpr) / rule.gain
+    return float((shares - members.double().mean(1)).square().mean().sqrt())

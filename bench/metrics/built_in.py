@@ -216,8 +216,8 @@ BUILT_IN = (
     ),
     Metric(
         "used_share", "share of records used",
-        "The attack's estimate of the share of suspects that were training records, without bias if its error rates on "
-        "reference models hold; the truth is one half, and 0 for a network trained on none.",
+        "The attack's estimate of the share of suspects that were training records; unbiased if its error rates on "
+        "reference models hold. The truth is one half.",
         "score", of="membership", with_teacher=True, newer=True,
     ),
     Metric(

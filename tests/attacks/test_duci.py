@@ -13,7 +13,7 @@ from attacks.duci import Duci
 from bench.api import AttackerKnowledge, Reference, Target
 from bench.config import configure
 from bench.errors import BenchError
-from bench.membership.usage import Rule, best_rule, estimate_share
+from bench.membership.usage import Rule, best_rule, error_between_networks, estimate_share
 from bench.testing import CLASSES, context, toy_private
 
 
@@ -57,6 +57,23 @@ def test_error_is_that_of_repeated_draws() -> None:
     values, errors = (torch.tensor(each) for each in zip(*found, strict=True))
     assert float(values.mean()) == pytest.approx(0.25, abs=0.01)
     assert float(values.std()) == pytest.approx(float(errors.mean()), rel=0.05)
+
+
+def test_error_between_networks_by_hand() -> None:
+    """Estimates 0.75 and 0.25 of two networks whose shares are 0.5."""
+    scores = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    members = torch.tensor([[True, True, False, False], [True, True, False, False]])
+    assert error_between_networks(scores, members, Rule(0.5, 1.0, 0.0)) == pytest.approx(0.25)
+    assert error_between_networks(scores, members, Rule(0.5, 0.75, 0.25)) == pytest.approx(0.5)
+
+
+def test_interval_includes_the_error_between_networks(records: Records, knowledge: AttackerKnowledge) -> None:
+    target = overfitted(records, torch.arange(100), 400, 0)
+    facts = Duci(references=8).infer(target, knowledge, context()).facts
+    gain = facts["used_share_tpr"] - facts["used_share_fpr"]
+    predicted = facts["used_share"] * gain + facts["used_share_fpr"]
+    of_records = 1.959964 * math.sqrt(predicted * (1 - predicted) / SUSPECTS) / gain
+    assert facts["used_share.hi"] - facts["used_share"] > of_records
 
 
 def test_references_that_reveal_nothing_have_a_reason() -> None:
