@@ -1,4 +1,4 @@
-"""RMIA: score a suspect by the share of population records that it dominates in likelihood ratio.
+"""RMIA: score a suspect by its likelihood ratio, relative to the ratios of population records.
 
 Zarifzadeh, Liu, Shokri, "Low-Cost High-Power Membership Inference Attacks", ICML 2024 (arXiv 2312.03262), Algorithm 1.
 p(x | theta) is the true class's probability under the target, p_j(x) under reference model j, z a population record.
@@ -17,9 +17,12 @@ Differs from the paper:
   responses on z.
 - a = 0 means 0. The authors' tool then falls back to 0.3 in its proxy for a single reference; here no proxy is needed,
   because half of the models were not trained on a given suspect.
+- `score=ratio` (variant `working`) ranks by ratio_x. For one target the share of step 4 is a non-decreasing function of
+  ratio_x, the same for all suspects, so that gamma and the population only create ties: they choose the threshold, and
+  the evaluation tries every threshold.
 - p(z) is the mean of all references. The authors' tool uses the larger half of each z's probabilities.
 - Population records that equal a suspect pixel by pixel are omitted, because they may be members.
-- gamma is 1 in variant `working`, as in the authors' tool, which counts strictly larger ratios.
+- The authors' tool counts strictly larger ratios.
 - Softmax probabilities only. The paper's Taylor softmax needs logits, which the released model does not return.
 - One query per record; the paper also has a vote of 18 augmented queries.
 - Reference models of kind "teacher" are trained without the defence: an attack on a student then relies on transfer.
@@ -44,6 +47,7 @@ from bench.membership.confidences import (
     split_by_membership,
     true_class_probability,
 )
+from bench.membership.likelihood_ratios import marginal
 from bench.validate import between, positive
 
 GRID = [step / 10 for step in range(11)]
@@ -62,15 +66,21 @@ class Rmia(ReferenceAttack):
     departures: ClassVar[tuple[Departure, ...]] = (
         TEACHER_REFERENCES,
         Departure(
-            what="gamma is 1, not 2",
-            why="if the target hardly overfits, few suspects have twice the likelihood ratio of a population record",
-            sets={"gamma": 1.0},
+            what="suspects are ranked by their likelihood ratio, not by the share of population records below it",
+            why="for one target the share is a function of the ratio, with ties between suspects",
+            sets={"score": "ratio"},
         ),
     )
-    only_with: ClassVar[dict[str, str]] = {"tune": "mode=offline", "a": "mode=offline tune=false"}
+    only_with: ClassVar[dict[str, str]] = {
+        "gamma": "score=share",
+        "tune": "mode=offline",
+        "a": "mode=offline tune=false",
+    }
 
     mode: Literal["offline", "online"] = "offline"
     """Reference models of a record: those that were not trained on it (offline), or all (online)."""
+    score: Literal["share", "ratio"] = "share"
+    """Score: share of population records with a smaller ratio (the paper), or the logarithm of the ratio itself."""
     gamma: float = 2.0
     """Threshold on the likelihood ratio of a suspect over that of a population record."""
     tune: bool = True
@@ -86,29 +96,67 @@ class Rmia(ReferenceAttack):
             raise ValueError(f"references is {self.references}; expected 4 or more to tune a, or tune=false")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """Return a skip reason or None: no population records."""
-        return None if aux > 0 else "0 labelled auxiliary images; expected at least 1 population record"
+        """Return a skip reason or None: no population records for the share."""
+        return (
+            None
+            if aux > 0 or self.score == "ratio"
+            else "0 labelled auxiliary images; expected at least 1 population record"
+        )
 
     def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """Return the share of population records that each suspect dominates, float64 in [0, 1]."""
+        """Return a float64 score per suspect: the share in [0, 1] of population records below it, or log ratio_x."""
         references, members = self.reference_models(knowledge, ctx)
-        others = without_suspects(knowledge)
+        others = without_suspects(knowledge) if self.score == "share" else None
         with ctx.track("RMIA: querying the models", 1 + len(references)) as advance:
             px, pz = self._probabilities(target, knowledge, others, advance)
             probabilities = [self._probabilities(one, knowledge, others, advance) for one in references]
         known_x, known_z = (torch.stack(part) for part in zip(*probabilities, strict=True))
         if self.mode == "online":
-            return MembershipResult(dominated(px / known_x.mean(0), pz / known_z.mean(0), self.gamma))
-        a = tuned(known_x, known_z, members, self.gamma) if self.tune else self.a
-        outside = split_by_membership(known_x, members)[1]
-        return MembershipResult(offline(px, outside, pz, known_z, a, self.gamma))
+            return MembershipResult(self._score(px / known_x.mean(0), pz / known_z.mean(0)))
+        a = self._tuned(known_x, known_z, members) if self.tune else self.a
+        return MembershipResult(self._offline(px, split_by_membership(known_x, members)[1], pz, known_z, a))
+
+    def _score(self, ratio_x: Tensor, ratio_z: Tensor) -> Tensor:
+        """Return the scores of step 4, (n,), from the (n,) and (m,) ratios of step 3."""
+        return dominated(ratio_x, ratio_z, self.gamma) if self.score == "share" else ratio_x.log()
+
+    def _offline(self, px: Tensor, outside: Tensor, pz: Tensor, known_z: Tensor, a: float) -> Tensor:
+        """Return the offline scores of steps 1 to 4, (n,).
+
+        Args:
+            px: (n,) and pz: (m,) under the target.
+            outside: (k, n) under the references that were not trained on the suspect.
+            known_z: (references, m).
+        """
+        return self._score(px / marginal(outside.mean(0), a), pz / marginal(known_z.mean(0), a))
+
+    def _tuned(self, known_x: Tensor, known_z: Tensor, members: Tensor) -> float:
+        """Return the a with which the references best recognise each other's training records (step 5).
+
+        Args:
+            known_x: (references, n). known_z: (references, m). members: (references, n) bool.
+        """
+        count = len(members)
+        areas = torch.zeros(len(GRID), dtype=torch.float64, device=known_x.device)
+        suspects = torch.arange(members.shape[1], device=members.device)
+        for i in range(count):
+            free = ~members
+            free[i] = False
+            order = free.long().argsort(stable=True, dim=0, descending=True)[: count // 2 - 1]
+            outside, rest = known_x[order, suspects], [j for j in range(count) if j != i]
+            for place, a in enumerate(GRID):
+                scores = self._offline(known_x[i], outside, known_z[i], known_z[rest], a)
+                areas[place] += area(scores, members[i])
+        return GRID[int(areas.argmax())]
 
     def _probabilities(
-        self, model: Target, knowledge: AttackerKnowledge, others: tuple[Tensor, Tensor], advance: Advance
+        self, model: Target, knowledge: AttackerKnowledge, others: tuple[Tensor, Tensor] | None, advance: Advance
     ) -> tuple[Tensor, Tensor]:
-        """Return the true-class probabilities of the suspects and of the population."""
+        """Return the true-class probabilities of the suspects and of the population; of no population, (0,)."""
         suspects = true_class_probability(query_probabilities(model, knowledge.images, self.batch), knowledge.labels)
-        population = true_class_probability(query_probabilities(model, others[0], self.batch), others[1])
+        population = suspects[:0]
+        if others is not None:
+            population = true_class_probability(query_probabilities(model, others[0], self.batch), others[1])
         advance(1)
         return suspects, population
 
@@ -128,46 +176,10 @@ def without_suspects(knowledge: AttackerKnowledge) -> tuple[Tensor, Tensor]:
     return images[kept], labels[kept]
 
 
-def offline(px: Tensor, outside: Tensor, pz: Tensor, known_z: Tensor, a: float, gamma: float) -> Tensor:
-    """Return the offline scores of steps 1 to 4, (n,).
-
-    Args:
-        px: (n,) and pz: (m,) under the target.
-        outside: (k, n) under the references that were not trained on the suspect.
-        known_z: (references, m).
-    """
-    return dominated(px / marginal(outside.mean(0), a), pz / marginal(known_z.mean(0), a), gamma)
-
-
-def marginal(pbar: Tensor, a: float) -> Tensor:
-    """Return p = ((1 + a) pbar + 1 - a) / 2, the mean over all models, estimated from those not trained on it."""
-    return ((1 + a) * pbar + 1 - a) / 2
-
-
 def dominated(ratio_x: Tensor, ratio_z: Tensor, gamma: float) -> Tensor:
     """Return for each ratio_x the share of the (m,) ratio_z with ratio_x >= gamma ratio_z, (n,)."""
     below = torch.searchsorted((gamma * ratio_z).sort().values, ratio_x, right=True)
     return below.double() / len(ratio_z)
-
-
-def tuned(known_x: Tensor, known_z: Tensor, members: Tensor, gamma: float) -> float:
-    """Return the a with which the references best recognise each other's training records.
-
-    Args:
-        known_x: (references, n). known_z: (references, m). members: (references, n) bool.
-    """
-    count = len(members)
-    areas = torch.zeros(len(GRID), dtype=torch.float64, device=known_x.device)
-    suspects = torch.arange(members.shape[1], device=members.device)
-    for i in range(count):
-        free = ~members
-        free[i] = False
-        order = free.long().argsort(stable=True, dim=0, descending=True)[: count // 2 - 1]
-        outside, rest = known_x[order, suspects], [j for j in range(count) if j != i]
-        for place, a in enumerate(GRID):
-            scores = offline(known_x[i], outside, known_z[i], known_z[rest], a, gamma)
-            areas[place] += area(scores, members[i])
-    return GRID[int(areas.argmax())]
 
 
 def area(scores: Tensor, members: Tensor) -> Tensor:

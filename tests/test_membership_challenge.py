@@ -305,3 +305,24 @@ def test_inversion_of_class_without_records_is_skipped(toy: Path) -> None:
     record = run.run(incomplete, 0).record
     assert record.status == "skipped" and record.metrics.get("evaluator_accuracy") is None
     assert not (toy / "incomplete" / "steps" / "evaluator").exists(), "an evaluator was trained without use"
+
+
+def test_membership_facts_are_metrics_of_every_target(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = job(toy, out=toy / "facts")
+    scores = torch.arange(len(make_challenge(given.material).labels)).double()
+    found = MembershipResult(scores, {"used_share_tpr": 0.75}, {"used_share": "not estimable"})
+    monkeypatch.setattr(type(given.attack), "infer", lambda *_: found)
+    record = run.run(given, 0).record
+    for prefix in ("", "teacher_", "random_", "unaware_"):
+        assert record.metrics[f"{prefix}used_share_tpr"] == 0.75
+        assert record.metrics[f"{prefix}used_share"] is None
+        assert record.missing[f"{prefix}used_share"] == "not estimable"
+
+
+def test_membership_facts_not_finite_fail_the_run(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = job(toy, out=toy / "strange")
+    scores = torch.arange(len(make_challenge(given.material).labels)).double()
+    found = MembershipResult(scores, {"used_share": float("nan")})
+    monkeypatch.setattr(type(given.attack), "infer", lambda *_: found)
+    with pytest.raises(run.RunFailed, match="used_share"):
+        run.run(given, 0)

@@ -40,9 +40,14 @@ class MembershipResult:
 
     Attributes:
         scores: (n,) one finite number per suspect, in the suspects' order; larger means more likely a member.
+        facts: finite numbers about all suspects together, such as the estimated share of members; stored among the
+            record's metrics under the same names.
+        missing: name of a fact that could not be computed -> the reason.
     """
 
     scores: Tensor
+    facts: dict[str, float] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

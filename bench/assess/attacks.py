@@ -228,7 +228,7 @@ def _attack(name: str, task: AttackTask) -> tuple[Any, str]:
     if name == "lira":
         mode = "online" if count >= 16 else "offline"
         return cls(references=count, mode=mode, variance="fixed", views="none", batch=BATCH), ""
-    return cls(references=count, gamma=1.0, batch=BATCH), ""
+    return cls(references=count, score="ratio", batch=BATCH), ""
 
 
 def _rows(name: str, task: AttackTask) -> tuple[Rows, Rows]:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.assess import blind as baseline
 from bench.assess.assembly import Material, accuracies, accuracy_line, require_above_chance
-from bench.assess.blind import Facts
 from bench.assess.limits import limit_lines, limits_of
 from bench.assess.numbers import Scored
 from bench.assess.policy import INVERSION
-from bench.assess.schema import Copies, Skipped
+from bench.assess.schema import Copies, ModelFreeBaseline, Skipped
 from bench.assess.scores import FEWEST, ScoredRecords, read_pair
 from bench.errors import BenchError
+from bench.membership import blind as baseline
+from bench.membership.blind import Facts
 from bench.progress import notify, track
 
 LOSS = "Yeom et al., CSF 2018, arXiv 1709.01604"
@@ -106,7 +107,7 @@ def compare_without_model(
         BenchError: `match` with groups, or with fewer than 30 pairs.
     """
     with track("baseline without the model", 2 * baseline.FOLDS) as advance:
-        material.blind = baseline.compare(members, others, seed, advance)
+        material.blind = model_free_baseline(members, others, seed, advance)
     if material.blind is None or not material.blind.differs:
         return None
     if members.groups is not None:
@@ -127,8 +128,19 @@ def compare_without_model(
         f"The sets differ without the model (AUC {found.auc:.3f}, mostly by {', '.join(found.clues)}). {pairs}; "
         "all numbers are of these."
     )
-    material.blind = baseline.compare(_taken(members, chosen[0]), _taken(others, chosen[1]), seed)
+    material.blind = model_free_baseline(_taken(members, chosen[0]), _taken(others, chosen[1]), seed)
     return chosen
+
+
+def model_free_baseline(
+    members: Facts, others: Facts, seed: int, step: Callable[[int], object] = lambda _: None
+) -> ModelFreeBaseline | None:
+    """Return the result of `bench.membership.blind.compare` in the form of an assessment; None without facts."""
+    found = baseline.compare(members, others, seed, step)
+    if found is None:
+        return None
+    names = ("auc", "p", "differs", "clues", "features", "method")
+    return ModelFreeBaseline.model_validate({name: getattr(found, name) for name in names})
 
 
 def _taken(facts: Facts, rows: NDArray[np.int64]) -> Facts:

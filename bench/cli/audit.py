@@ -1,4 +1,4 @@
-"""`bench audit release` and `bench audit mechanism`: measure leakage as a lower bound on epsilon."""
+"""`bench audit`: measure leakage as a lower bound on epsilon, or as the success of an informed adversary."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bench.pipeline.canary_game import CanaryGame
     from bench.pipeline.settings import Settings
     from bench.privacy.audit import DistinguishingGame, MechanismAudit
+    from bench.privacy.reconstruction import ReconstructionAudit, ReconstructionGame
 
 DESCRIPTION = (
     "An audit measures a lower bound on epsilon at 95 % confidence. If it is above a claimed or accounted epsilon of "
@@ -25,6 +26,7 @@ DESCRIPTION = (
 ACTIONS = {
     "release": "train a teacher with canaries, convert it, and guess from the student which canaries were used",
     "mechanism": "play the distinguishing game on a method's own mechanism with worst-case inputs",
+    "reconstruction": "guess which of several candidate records was used, from a method's own noisy releases",
     "prepare": "train only the teachers that several audits of releases share; `bench sweep` starts with it",
 }
 OF_MECHANISM = {
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         made = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}. {DESCRIPTION}")
         made.allow_abbrev = False
         made.add_argument("--debug", action="store_true", help="print the traceback of an error")
-        add_run_options(made, OF_MECHANISM if name == "mechanism" else OF_RELEASE)
+        add_run_options(made, OF_MECHANISM if name in ("mechanism", "reconstruction") else OF_RELEASE)
         made.set_defaults(parser=made)
         group = made.add_argument_group("the audit")
         if name == "mechanism":
@@ -56,12 +58,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 "--plays", metavar="N", help="plays in each of the two worlds (default: set by the game)"
             )
             group.add_argument("--seed", default="0", metavar="S", help="seed of the plays (default 0)")
+        elif name == "reconstruction":
+            _add_candidate_options(group)
         else:
             _add_canary_options(group)
         if name == "prepare":
             networks = ("teacher", "null_teacher", "reference_teacher")
             made.add_argument("--only", choices=networks, help="train only this network (default all)")
     parser.set_defaults(actions=actions.choices)
+
+
+def _add_candidate_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options of a game with candidate records."""
+    group.add_argument(
+        "--candidates", default="10", metavar="K", help="equally likely records, one of which was used (default 10)"
+    )
+    group.add_argument("--trials", default="1000", metavar="N", help="number of plays (default 1000)")
+    group.add_argument(
+        "--steps", metavar="T", help="noisy gradients that one play releases, the first ones (default all of training)"
+    )
+    group.add_argument("--seed", default="0", metavar="S", help="seed of the plays (default 0)")
 
 
 def _add_canary_options(group: argparse._ArgumentGroup) -> None:
@@ -107,6 +123,14 @@ def execute(given: argparse.Namespace) -> int:
         from bench.interface.auditing import audit_mechanism
 
         show_mechanism_audit(settings, *audit_mechanism(settings, plays, seed))
+        return 0
+    if given.action == "reconstruction":
+        from bench.interface.auditing import reconstruct
+
+        candidates, trials = read_whole("--candidates", given.candidates, 2), read_whole("--trials", given.trials, 1)
+        steps = None if given.steps is None else read_whole("--steps", given.steps, 1)
+        seed, settings = read_whole("--seed", given.seed, 0), read_settings(given)
+        show_reconstruction(settings, *reconstruct(settings, candidates, trials, steps, seed))
         return 0
     settings, game, seeds = read_audit(given)
     if given.action == "release":
@@ -200,6 +224,34 @@ def show_mechanism_audit(settings: Settings, game: DistinguishingGame, audit: Me
             f"privacy curve: at delta {point.delta:g} the lower bound is {point.lower_bound:.3g}, accounted "
             f"{point.accounted:.3g}"
         )
+    print_line(f"verdict: {audit.verdict}")
+
+
+def show_reconstruction(settings: Settings, game: ReconstructionGame, audit: ReconstructionAudit) -> None:
+    """Print the success of the informed adversary next to the bounds on it, and the verdict."""
+    from rich.table import Table
+
+    from bench.progress import out, print_heading, print_line
+
+    print_heading(f"\ninformed reconstruction from {settings.method} on {settings.dataset}, tier {settings.tier}")
+    print_line(f"game: {game.describe}")
+    table = Table(box=None, header_style="bold")
+    for column in ("probability of naming the right record", ""):
+        table.add_column(column)
+    rows = {
+        "without the release": audit.chance,
+        "attack": audit.success,
+        "largest possible by the accounted privacy curve": audit.bound,
+        "largest possible by the accounted epsilon at delta 0": audit.bound_pure,
+        "largest possible for DP-SGD, by Monte Carlo": audit.bound_gaussian,
+    }
+    for label, value in rows.items():
+        if value is not None:
+            interval = f" [{audit.low:.4f}, {audit.high:.4f}]" if label == "attack" else ""
+            table.add_row(label, f"{value:.4f}{interval}")
+    table.add_row("candidates", f"{audit.candidates}")
+    table.add_row("trials", f"{audit.trials:,}")
+    out.print(table)
     print_line(f"verdict: {audit.verdict}")
 
 

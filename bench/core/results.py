@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 UNPROTECTED = "teacher_"
 UNTRAINED = "random_"
 NO_TEACHER = "control_"
-"""Prefixes of the metrics of the unprotected teacher, of an untrained network and of the student without a teacher."""
+WITHOUT_MODEL = "blind_"
+"""Prefixes of the metrics of the unprotected teacher, of an untrained network, of the student without a teacher, and of
+a classifier that separates records without any network."""
 PREFIXES = (
     *(UNPROTECTED, UNTRAINED, NO_TEACHER, "ensemble_", "member_", "votes_", "evaluator_", "reference_"),
-    *("unaware_", "memorising_"),
+    *("unaware_", "memorising_", WITHOUT_MODEL),
 )
 """Prefixes of metrics that are not of the released student."""
 

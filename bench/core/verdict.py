@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from bench.core.results import UNPROTECTED, UNTRAINED
+from bench.core.results import UNPROTECTED, UNTRAINED, WITHOUT_MODEL
 
 if TYPE_CHECKING:
     from bench.core.records import RunRecord
@@ -160,8 +160,8 @@ def decide_membership(metrics: Mapping[str, float | None], weakness: str = "") -
     """Decide whether members of the training set were distinguished from other records better than by guessing.
 
     The AUC on a network trained on none of the records (`auc_gain`) is subtracted where it was measured: members and
-    other records may differ by themselves. For the same reason the AUC on an untrained network must not exceed that of
-    guessing.
+    other records may differ by themselves. For the same reason the AUC on an untrained network and that of a classifier
+    without any model (`blind_auc`) must not exceed that of guessing.
 
     Args:
         weakness: why the attack has no power; "" if it has.
@@ -170,7 +170,9 @@ def decide_membership(metrics: Mapping[str, float | None], weakness: str = "") -
     if is_leak is None:
         return Verdict("cannot-tell", "This attack cannot tell: its AUC on the release could not be computed.")
     is_leak &= exceeds(Success(metrics.get("auc_gain.lo"))) is not False
-    is_comparable = not exceeds(Success(metrics.get(f"{UNTRAINED}auc.lo")), GUESSING)
+    is_comparable = not any(
+        exceeds(Success(metrics.get(f"{prefix}auc.lo")), GUESSING) for prefix in (UNTRAINED, WITHOUT_MODEL)
+    )
     finding = conclude(is_leak, not weakness, is_comparable)
     if finding == "leaks":
         return Verdict(

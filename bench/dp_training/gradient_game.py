@@ -8,6 +8,7 @@ factors. For unit group a lane has a group of records, each with the lane's grad
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,9 @@ from bench.dp_training.per_sample_gradients import mean_over_views
 from bench.dp_training.record_groups import RecordGroups
 from bench.nets import Classifier
 from bench.privacy import Unit
+from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
+from bench.privacy.reconstruction import ReconstructionGame, SampledGaussian, sampled_log_ratio
 
 FIRST, LAST = "body.1.weight", "body.2.weight"
 """Weights of the network in the game."""
@@ -133,25 +136,129 @@ def gradient_game(
     once = replace(parameters, sampling=SAMPLING, steps=1, multiplier=z, schedule=constant)
     played = replace(settings, chunk=MOST_CHUNK, gradients="func")
     chosen = ChosenGradients(gradients or lanes.gradients(settings.clip))
-    labels, groups, who = torch.arange(len(lanes)), None, "one private record"
-    if parameters.unit == Unit.GROUP:
-        labels, who = labels.repeat_interleave(GROUP), "one group of private records"
-        groups = RecordGroups(torch.arange(len(labels)), torch.full((len(lanes),), GROUP), GROUP)
+    is_grouped = parameters.unit == Unit.GROUP
+    training = PlayedTraining(lanes, played, coding, chosen, GROUP if is_grouped else 0)
+    who = "one group of private records" if is_grouped else "one private record"
 
     def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
         ctx = played_context(generator, len(lanes) if world else 0)
-        images = torch.full((len(labels), 1, 1, lanes.first.shape[2]), 0.0 if world else torch.nan)
-        private = images, labels
-        network = lanes.network()
-        toy = Teacher(network, "two linear layers", (1, 1, lanes.first.shape[2]), 2, "toy", private)
-        make = coding(toy, ctx) if coding else None
-        noisy = NoisyGradients(network, toy.arch, private, played, ctx, "play", make, chosen, groups)
-        own = {name: rows[: len(lanes)] for name, rows in chosen.chosen.items()}
+        noisy = training.noisy_gradients(ctx, torch.full((len(lanes),), world))
         steps = range(-(-n // len(lanes)))
+        own = training.gradients
         return torch.cat([_projections(noisy.coding, noisy.noisy_mean(0, z, SAMPLING), own) for _ in steps])[:n]
 
     describe = f"one step's noisy sum of clipped gradients, with {who} in half of the samples and without"
-    return accounted_game(play, once.ledger(), delta, describe, once.unit, claim(once) if claim else None)
+    game = accounted_game(play, once.ledger(), delta, describe, once.unit, claim(once) if claim else None)
+    return replace(game, reconstruction=lambda steps: reconstruction_game(training, parameters, steps, who))
+
+
+@dataclass(frozen=True)
+class PlayedTraining:
+    """Parts of a game's training except the records that are present.
+
+    Attributes:
+        settings, coding: as of `gradient_game`.
+        chosen: the gradients.
+        group: number of records with a lane's gradient, which are a group; 0 = one record, and no groups.
+    """
+
+    lanes: Lanes
+    settings: DpSgdSettings
+    coding: PlayedCoding | None
+    chosen: ChosenGradients
+    group: int
+
+    @property
+    def gradients(self) -> dict[str, Tensor]:
+        """Return {weight: (lanes, *shape)}: the gradients of the lanes' records."""
+        return {name: rows[: len(self.lanes)] for name, rows in self.chosen.chosen.items()}
+
+    def noisy_gradients(self, ctx: Context, present: Tensor) -> NoisyGradients:
+        """Build the noisy gradients of a network.
+
+        Args:
+            present: (lanes,) bool, whether a lane's records are in the data; an absent record's image is NaN.
+        """
+        count, width = max(self.group, 1), self.lanes.first.shape[2]
+        labels = torch.arange(len(self.lanes)).repeat_interleave(count)
+        pixels = torch.where(present.repeat_interleave(count), 0.0, torch.nan)
+        private = pixels[:, None, None, None].expand(-1, 1, 1, width).contiguous(), labels
+        groups = None
+        if self.group:
+            sizes = torch.full((len(self.lanes),), self.group)
+            groups = RecordGroups(torch.arange(len(labels)), sizes, self.group)
+        network = self.lanes.network()
+        toy = Teacher(network, "two linear layers", (1, 1, width), 2, "toy", private)
+        make = self.coding(toy, ctx) if self.coding else None
+        return NoisyGradients(network, toy.arch, private, self.settings, ctx, "play", make, self.chosen, groups)
+
+
+def reconstruction_game(
+    training: PlayedTraining, parameters: DpSgdParameters, steps: int | None, who: str
+) -> ReconstructionGame:
+    """Build the game of an informed adversary: every step's noisy sum, with one of K candidates in the data.
+
+    The candidates' gradients are in different lanes, so that they are orthogonal. The known records are in no lane of a
+    candidate and cannot change the scores. Lanes are divided among independent plays.
+
+    Args:
+        steps: number of steps that are played, the first ones; None = all.
+        who: the candidate in words.
+    """
+    noise = parameters.multipliers()[: steps or parameters.steps]
+    release = replace(parameters, steps=len(noise))
+    ledger, lanes, q = release.ledger(), training.lanes, parameters.sampling
+
+    def play(truths: Tensor, candidates: int, generator: torch.Generator) -> Tensor:
+        found = []
+        for part in truths.split(len(lanes) // candidates):
+            present = torch.zeros(len(lanes), dtype=torch.bool)
+            present[torch.arange(len(part)) * candidates + part] = True
+            noisy = training.noisy_gradients(played_context(generator), present)
+            scores = torch.zeros(len(lanes), dtype=torch.float64)
+            for step, z in enumerate(noise):
+                mean = noisy.noisy_mean(step, z, q)
+                scores += _log_ratios(noisy.coding, mean, training.gradients, z, q, q * noisy.units)
+            found.append(scores[: len(part) * candidates].view(-1, candidates))
+        return torch.cat(found)
+
+    def curve(delta: float) -> float:
+        return account(ledger, parameters.unit, delta).epsilon
+
+    is_constant = len(set(noise)) == 1
+    return ReconstructionGame(
+        play,
+        most=len(lanes),
+        curve=curve,
+        pure=math.inf,
+        describe=f"{len(noise)} noisy sums of clipped gradients at sampling rate {q:.4g}, with {who} of K candidates",
+        gaussian=SampledGaussian(q, noise[0], len(noise)) if is_constant else None,
+    )
+
+
+def _log_ratios(
+    coding: Coding, mean: dict[str, Tensor], gradients: dict[str, Tensor], z: float, q: float, expected: float
+) -> Tensor:
+    """Return (lanes,) log-likelihood ratios of one step's release, with and without each lane's record.
+
+    With the clipped row c, the released sum R and noise of variance v per group, a sampled record has the ratio
+    sum over groups of (<R, c> - |c|^2 / 2) / v. Without noise this sum with v = 1 is returned.
+
+    Args:
+        gradients: {weight: (lanes, *shape)}.
+        expected: the number by which sums were divided.
+    """
+    if isinstance(coding, DrawsByRecord):
+        coding.of(torch.arange(len(gradients[FIRST])))
+    rows = {name: each.flatten(1).double() for name, each in coding.encode(gradients).items()}
+    total = torch.zeros(len(gradients[FIRST]), dtype=torch.float64)
+    for group in coding.groups():
+        coded = torch.cat([rows[name] for name in group.names], 1)
+        clipped = coded * (group.bound / coded.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp(max=1.0)
+        released = torch.cat([mean[name].flatten().double() for name in group.names]) * expected
+        variance = (z * group.bound) ** 2 / group.share if z else 1.0
+        total += (clipped @ released - clipped.square().sum(1) / 2) / variance
+    return sampled_log_ratio(total, q) if z else total
 
 
 def _projections(coding: Coding, mean: dict[str, Tensor], gradients: dict[str, Tensor]) -> Tensor:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bench.pipeline.canary_game import CanaryGame
     from bench.pipeline.settings import Settings
     from bench.privacy.audit import DistinguishingGame, MechanismAudit
+    from bench.privacy.reconstruction import ReconstructionAudit, ReconstructionGame
 
 
 @dataclass(frozen=True)
@@ -201,12 +202,49 @@ def audit_mechanism(settings: Settings, plays: int | None, seed: int) -> tuple[D
         BadOption: a method without such a mechanism.
         BenchError: other bad input.
     """
+    from bench.pipeline.run import run_errors
+    from bench.privacy.audit import audit as play
+
+    game = game_of(settings)
+    with run_errors():
+        return game, play(game, plays, seed)
+
+
+def reconstruct(
+    settings: Settings, candidates: int, trials: int, steps: int | None, seed: int
+) -> tuple[ReconstructionGame, ReconstructionAudit]:
+    """Play the game of an informed adversary on a method's own mechanism, as `bench audit reconstruction`.
+
+    Args:
+        settings: method, options, budget and data set.
+        candidates: number of equally likely records, one of which is in the data.
+        trials: number of plays.
+        steps: number of releases of one play; None = as many as the method makes.
+
+    Raises:
+        BadOption: a method without such a game.
+        BenchError: other bad input.
+    """
+    from bench.pipeline.run import run_errors
+    from bench.privacy.reconstruction import audit_reconstruction
+
+    make = game_of(settings).reconstruction
+    if make is None:
+        raise BadOption(
+            f"--method {settings.method} releases no noisy sum of clipped gradients, from which an informed adversary "
+            "could reconstruct a record; use a method of private training, such as dp-sgd, or `bench audit mechanism`"
+        )
+    with run_errors():
+        game = make(steps)
+        return game, audit_reconstruction(game, candidates, trials, seed)
+
+
+def game_of(settings: Settings) -> DistinguishingGame:
+    """Return the distinguishing game of a method. Raises BadOption and BenchError as `audit_mechanism`."""
     from bench import data
     from bench.api import AuditableMethod, refuse_groups
     from bench.pipeline.components import Components
-    from bench.pipeline.run import run_errors
     from bench.privacy.audit import DistinguishingGame
-    from bench.privacy.audit import audit as play
 
     method, _ = Components().plugin("method", settings.method, settings.variant, settings.tier, settings.method_options)
     if not isinstance(method, AuditableMethod):
@@ -223,5 +261,4 @@ def audit_mechanism(settings: Settings, plays: int | None, seed: int) -> tuple[D
         game = method.game(settings.budget, images.name, images.classes)
         if not isinstance(game, DistinguishingGame):
             raise TypeError(f"its `game` gives {game!r}; expected a DistinguishingGame")
-    with run_errors():
-        return game, play(game, plays, seed)
+    return game

@@ -210,6 +210,27 @@ BUILT_IN = (
         "share", "down", of="membership",
     ),
     Metric(
+        "blind_auc", "AUC without a model",
+        "AUC of a classifier that sees the suspects and no network; an interval above 0.5 voids the attack.",
+        "score", of="run", newer=True,
+    ),
+    Metric(
+        "used_share", "share of records used",
+        "The attack's estimate of the share of suspects that were training records; unbiased if its error rates on "
+        "reference models hold. The truth is one half.",
+        "score", of="membership", with_teacher=True, newer=True,
+    ),
+    Metric(
+        "used_share_tpr", "share used, true positives",
+        "True positive rate of the predictions behind the share of records used, on the reference models.",
+        "share", of="membership", averaged=False,
+    ),
+    Metric(
+        "used_share_fpr", "share used, false positives",
+        "False positive rate of the predictions behind the share of records used, on the reference models.",
+        "share", of="membership", averaged=False,
+    ),
+    Metric(
         "membership_epsilon_lower", "empirical epsilon (no proof)",
         "The epsilon that the attack's scores indicate; not a valid lower bound, since records share a model.",
         "epsilon", "down", of="membership",

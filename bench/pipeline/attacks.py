@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
@@ -183,26 +184,35 @@ def _score_suspects(
     target: Target | ReleasedImages,
     knowledge: AttackerKnowledge,
 ) -> Step:
-    """Run a membership attack on one target and store its scores."""
+    """Run a membership attack on one target and store its scores and facts."""
     ctx = job.context(derive(spec.seed, "attack", spec.attack))
 
     def make(path: Path) -> None:
         torch.manual_seed(ctx.seed)
-        scores = attack(knowledge, ctx).scores.detach().double().cpu().contiguous()
+        found = attack(knowledge, ctx)
+        scores = found.scores.detach().double().cpu().contiguous()
         if scores.shape != knowledge.labels.shape or not bool(scores.isfinite().all()):
             raise RunFailed(
                 f"{spec.attack} returned scores of shape {tuple(scores.shape)} or some that are not finite; expected a "
                 f"finite number for each of {len(knowledge.labels)} suspects"
             )
+        strange = [name for name, value in found.facts.items() if not math.isfinite(value)]
+        if strange:
+            raise RunFailed(f"{spec.attack} returned facts that are not finite: {', '.join(strange)}")
         save_file({"scores": scores}, path / SCORES)
-        (path / RESULT).write_text(canonical({"queries": target.queries}), encoding="utf-8")
+        result: dict[str, object] = {"queries": target.queries}
+        result |= {"facts": found.facts} if found.facts else {}
+        result |= {"missing": found.missing} if found.missing else {}
+        (path / RESULT).write_text(canonical(result), encoding="utf-8")
 
     return job.store.step("membership", spec, make)
 
 
-def membership_scores(step: Step) -> Tensor:
-    """Return the (n,) float64 scores of a membership step."""
-    return load_tensors(step.path / SCORES)["scores"]
+def membership_result(step: Step) -> MembershipResult:
+    """Return the result of a membership step: (n,) float64 scores, and the facts of the attack."""
+    result = step.json(RESULT)
+    scores = load_tensors(step.path / SCORES)["scores"]
+    return MembershipResult(scores, dict(result.get("facts", {})), dict(result.get("missing", {})))
 
 
 def queries(step: Step) -> int:

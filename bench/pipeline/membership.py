@@ -1,16 +1,17 @@
 """The stages of membership attacks, which score suspects by a network or by released images.
 
 A network attack runs on the student, the teacher, an untrained network, and one trained by the teacher's recipe without
-the suspects. Released images have other baselines, as the undefended teacher draws nothing: a generator that memorises
-some of the private records, attacked on those and as many others, and the same generator with random weights. The
-suspects are the same; the population is then all of the attacker's images, and no reference model is trained.
+the suspects. Before, a classifier without any model must not recognise the members (`model_free_baseline`). Released
+images have other baselines, as the undefended teacher draws nothing: a generator that memorises some of the private
+records, attacked on those and as many others, and the same generator with random weights. The suspects are the same;
+the population is then all of the attacker's images, and no reference model is trained.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -33,6 +34,7 @@ from bench.pipeline.attacks import LABELS, PREFIXES, RELEASE_LABELS, AttackTarge
 from bench.pipeline.challenge import Challenge, ReferenceModels, knowledge_fingerprint, make_challenge
 from bench.pipeline.job import Job
 from bench.pipeline.memorising_generator import RECORDS, memorising_generator
+from bench.pipeline.model_free_baseline import baseline_metrics, compare_suspects, with_baseline
 from bench.pipeline.plots import Plot
 from bench.pipeline.stages import released_images
 from bench.pipeline.trained import Metrics, Networks, StageResult
@@ -58,19 +60,26 @@ GENERATORS = ("memorising generator", "random generator")
 
 @dataclass(frozen=True)
 class InferredTarget:
-    """The result of the attack on one target: scores of suspects, and which of them are members."""
+    """The result of the attack on one target: scores of suspects, which of them are members, and the attack's facts.
+
+    Attributes:
+        facts, missing: as in a `MembershipResult`.
+    """
 
     scores: Tensor
     members: Tensor
     measured: Membership
     queries: int
     seconds: float
+    facts: Mapping[str, float] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, step: Step, members: Tensor) -> InferredTarget:
         """Read the result of a membership step."""
-        scores = attacks.membership_scores(step)
-        return cls(scores, members, membership(scores, members), attacks.queries(step), step.seconds)
+        found = attacks.membership_result(step)
+        measured = membership(found.scores, members)
+        return cls(found.scores, members, measured, attacks.queries(step), step.seconds, found.facts, found.missing)
 
 
 def run_membership(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks) -> StageResult:
@@ -79,6 +88,7 @@ def run_membership(job: Job, attack: MembershipAttack, spec: RunSpec, networks: 
         reason = f"{spec.attack_spec.attack} does not apply: {job.attack_skip_reason}"
         return StageResult(status="skipped", reason=reason)
     challenge = make_challenge(job.material)
+    baseline = compare_suspects(challenge)
     models = ReferenceModels(job, spec.release, challenge, attack.access)
     fingerprint = knowledge_fingerprint(job, spec.release, challenge)
     targets = attack_targets(job, spec, networks)
@@ -106,7 +116,10 @@ def run_membership(job: Job, attack: MembershipAttack, spec: RunSpec, networks: 
     no_unaware = NO_RESERVE if job.settings.teacher_weights is None else OWN_WEIGHTS
     missing = {key: CONVERTED if unaware else no_unaware for key in GAINS if key not in gains}
     power = membership_power(results["teacher"].measured, results["random"].measured, metrics["teacher_auc_gain.lo"])
-    return membership_result(job, spec, results, metrics, missing, power, LABELS, models.seconds)
+    metrics |= baseline_metrics(baseline)
+    return membership_result(
+        job, spec, results, metrics, missing, with_baseline(power, baseline), LABELS, models.seconds
+    )
 
 
 def membership_metrics(results: Mapping[str, InferredTarget], delta: float) -> Metrics:
@@ -124,6 +137,8 @@ def membership_metrics(results: Mapping[str, InferredTarget], delta: float) -> M
         for key, values in shares.items():
             metrics |= {f"{prefix}{key}{bound}": value for bound, value in zip(BOUNDS, values, strict=True)}
         metrics[f"{prefix}membership_epsilon_lower"] = epsilon_lower(result.scores, result.members, delta)
+        metrics |= {f"{prefix}{key}": value for key, value in result.facts.items()}
+        metrics |= dict.fromkeys(f"{prefix}{key}" for key in result.missing)
     return metrics
 
 
@@ -144,6 +159,7 @@ def membership_result(
         seconds: the seconds of reference models, by step.
     """
     for name, result in results.items():
+        missing |= {f"{PREFIXES[name]}{key}": reason for key, reason in result.missing.items()}
         rates = (
             ("tpr_at_1pct", "1", result.measured.at_1_percent),
             ("tpr_at_01pct", "0.1", result.measured.at_01_percent),
@@ -182,6 +198,7 @@ def run_release_membership(job: Job, attack: ReleaseAttack, spec: RunSpec, netwo
     if isinstance(released, str) or reason is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {reason}")
     challenge = make_challenge(job.material)
+    baseline = compare_suspects(challenge)
     usual = first_suspects(challenge, MOST_SEARCHED if attack.access == "generator" else len(challenge.labels))
     memorised = first_suspects(challenge, RECORDS)
     results = {}
@@ -195,8 +212,8 @@ def run_release_membership(job: Job, attack: ReleaseAttack, spec: RunSpec, netwo
         step = attacks.compare(job, attack, target_spec, images, release_knowledge(job, challenge, suspects))
         results[target] = InferredTarget.of(step, suspects.members)
     power = membership_power(results["memorising"].measured, results["random"].measured, names=GENERATORS)
-    metrics = membership_metrics(results, networks.student.account.accounted.delta)
-    return membership_result(job, spec, results, metrics, {}, power, RELEASE_LABELS, {})
+    metrics = membership_metrics(results, networks.student.account.accounted.delta) | baseline_metrics(baseline)
+    return membership_result(job, spec, results, metrics, {}, with_baseline(power, baseline), RELEASE_LABELS, {})
 
 
 def first_suspects(challenge: Challenge, most: int) -> Suspects:

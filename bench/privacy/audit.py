@@ -25,6 +25,7 @@ from torch import Tensor
 from bench.core.verdict import is_refuted
 from bench.errors import BenchError
 from bench.privacy._scorers import Scorer, fit
+from bench.privacy.reconstruction import ReconstructionGame
 from bench.seeds import derive
 
 Play = Callable[[bool, int, torch.Generator], Tensor]
@@ -60,6 +61,9 @@ class DistinguishingGame:
         curve: function from delta in (0, 1) to the accounted epsilon of one play (`accounted_curve`). With it the audit
             also tests the mechanism at larger deltas, where few plays suffice; None tests at `delta` only.
         plays: default number of plays in each world.
+        reconstruction: builds the game of an informed adversary (`bench.privacy.reconstruction`) for a number of
+            releases, such as steps of training; None as its argument = as many as the method makes. None if the method
+            has no such game.
     """
 
     play: Play
@@ -69,6 +73,7 @@ class DistinguishingGame:
     describe: str
     curve: Callable[[float], float] | None = None
     plays: int = SUGGESTED_PLAYS
+    reconstruction: Callable[[int | None], ReconstructionGame] | None = None
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from assess_made import images, made_logits, trained, write_csv, write_logits
 
 import bench
 from bench.assess.assembly import Material, Options, exposed_lines, exposed_lines_by_class
-from bench.assess.blind import Facts, compare, matched, pair_by_score
 from bench.assess.epsilon import lower_bound, p_value
 from bench.assess.limits import limit_lines, limits_of
 from bench.assess.numbers import Scored, combine, group_bootstrap, levels_for, measure, needed_for
 from bench.assess.policy import read_policy
 from bench.cli import main
 from bench.errors import BenchError
+from bench.membership.blind import Facts, compare, matched, pair_by_score
 from bench.teachers.weights import save
 
 

@@ -18,11 +18,11 @@ from assess_made import made_logits, write_csv, write_logits
 
 import bench
 from bench.assess import columns
-from bench.assess.blind import Facts, compare
 from bench.assess.schema import Assessment
 from bench.assess.scores import read_pair, read_scores
 from bench.cli import main
 from bench.errors import BenchError
+from bench.membership.blind import Facts, compare
 
 
 def test_csv_npz_and_parquet_hold_the_same_scores(tmp_path: Path) -> None:

@@ -12,8 +12,11 @@ from membership_made import binary, cards, draw, split_in_half, table, world
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
+from attacks.base import Base
+from attacks.duci import Duci
 from attacks.lira import Lira
 from attacks.loss_threshold import LossThreshold
+from attacks.ramia import Ramia
 from attacks.rmia import Rmia
 from attacks.shadow import Shadow
 from bench.api import AttackerKnowledge, MembershipResult, Reference, Target
@@ -30,7 +33,7 @@ from bench.membership.confidences import (
 )
 from bench.testing import context, toy_private
 
-ATTACKS: list[type[Any]] = [LossThreshold, Lira, Rmia, Shadow]
+ATTACKS: list[type[Any]] = [LossThreshold, Lira, Rmia, Base, Ramia, Duci, Shadow]
 
 
 # What they share
@@ -91,7 +94,7 @@ def test_split_by_membership_by_hand() -> None:
     assert outside.tolist() == [[4, 2, 3], [10, 11, 6]]
 
 
-@pytest.mark.parametrize("attack", [Lira, Rmia, Shadow])
+@pytest.mark.parametrize("attack", [Lira, Rmia, Base, Ramia, Duci, Shadow])
 def test_unbalanced_references_fail_the_run(attack: type[ReferenceAttack]) -> None:
     members = split_in_half(4, 6)
     members[0, 2] = ~members[0, 2]
@@ -108,7 +111,7 @@ def test_every_tier_requests_its_references(attack: type[Any], tier: str, varian
     if not isinstance(made, ReferenceAttack):
         return
     assert made.reference_kind == kind
-    assert made.references == {"paper": {Lira: 256, Shadow: 50, Rmia: 4}[attack]}.get(tier, 4)
+    assert made.references == {"paper": {Lira: 256, Shadow: 50}.get(attack, 4)}.get(tier, 4)
     asked: list[tuple[int, str]] = []
     members = split_in_half(4, 5)
 
@@ -127,6 +130,7 @@ REFUSED = {
     LossThreshold: "batch=0",
     Lira: "references=3 references=0 references=2 batch=0",
     Rmia: "gamma=0 a=1.1 references=2",
+    Base: "temperature=0 weight=1.1 weight=-0.1 references=3",
     Shadow: "hidden=-1 steps=0 lr=0 weight_decay=-1",
 }
 
@@ -225,7 +229,7 @@ def test_attack_finds_memorised_records_only(
     attack: type[Any], memory: tuple[dict[str, Target], AttackerKnowledge, Tensor]
 ) -> None:
     targets, knowledge, member = memory
-    given = {"views": "none"} if attack is Lira else {}
+    given = {Lira: {"views": "none"}, Ramia: {"shift": "0", "rotation": "5"}}.get(attack, {})
     quick = configure(attack, "quick", given, "attack")
     found: dict[str, MembershipResult] = {name: quick.infer(t, knowledge, context()) for name, t in targets.items()}
     assert all(result.scores.shape == (80,) and result.scores.isfinite().all() for result in found.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,8 +13,9 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from attacks import rmia
-from attacks.rmia import Rmia, area, dominated, marginal, tuned
+from attacks.rmia import Rmia, area, dominated
 from bench.errors import RunFailed
+from bench.membership.likelihood_ratios import marginal
 from bench.testing import context
 
 # RMIA
@@ -84,6 +85,32 @@ def test_population_excludes_suspects() -> None:
 def test_rmia_without_population_has_a_skip_reason() -> None:
     assert "0" in (Rmia().skip_reason((1, 28, 28), 10, 0) or "")
     assert Rmia().skip_reason((1, 28, 28), 10, 1) is None
+    assert Rmia(score="ratio").skip_reason((1, 28, 28), 10, 0) is None
+
+
+@pytest.mark.parametrize("mode", ["offline", "online"])
+def test_share_is_a_step_function_of_the_ratio(mode: Literal["offline", "online"]) -> None:
+    """For one target the population and gamma only add ties."""
+    n, m = 300, 40
+    members, known, own = split_in_half(4, n), 2 * draw(4, n + m), 2 * draw(n + m, seed=1)
+    given: dict[str, Any] = {"mode": mode, "tune": False} if mode == "offline" else {"mode": mode}
+    ratio = infer(Rmia(score="ratio", **given), own, known, members, m)
+    order = ratio.argsort()
+    assert len(ratio.unique()) == n
+    for gamma in (1.0, 2.0):
+        share = infer(Rmia(gamma=gamma, **given), own, known, members, m)
+        assert bool((share[order].diff() >= 0).all()) and 2 < len(share.unique()) <= m + 1
+
+
+def test_ratio_by_hand_uses_models_without_the_record() -> None:
+    """Card B1: a mean over the models without the record, positive also where all probabilities are small."""
+    members = split_in_half(4, 12)
+    known, own = 3 * draw(4, 12) - 6, 3 * draw(12, seed=1) - 6
+    found = infer(Rmia(score="ratio", tune=False, a=0.3), own, known, members)
+    p, q = own.sigmoid(), known.sigmoid()
+    pbar = torch.stack([q[~members[:, i], i].mean() for i in range(12)])
+    assert float(p.max()) < 0.538, "where a proxy from models with the record would be negative"
+    torch.testing.assert_close(found, (p / (0.65 * pbar + 0.35)).log(), rtol=1e-5, atol=1e-6)
 
 
 def test_area_equals_roc_auc() -> None:
@@ -112,8 +139,8 @@ def test_tuned_a_equals_exhaustive_search(monkeypatch: pytest.MonkeyPatch) -> No
         areas.append(sum(found) / count)
     best = rmia.GRID[int(np.argmax(areas))]
     assert max(areas) - min(areas) > 0.01
-    assert tuned(p[:, :n], p[:, n:], members, 1.0) == best
     kept = Rmia(references=count, gamma=1.0, tune=False, a=best)
+    assert kept._tuned(p[:, :n], p[:, n:], members) == best
     own = table(binary(draw(n + m, seed=9)))
     knowledge = world(known, members, m)
     assert torch.equal(

@@ -14,9 +14,11 @@ SHORT = {"gan_steps": 400, "width": 16}
 TEACHERS = {"reference_kind": "teacher"}
 WORKING: dict[str, dict[str, Any]] = {
     "ami": {"lr": 1e-3},
+    "base": TEACHERS,
     "brep-mi": GAN,
     "dafl": {"lr": 3e-3},
     "domias": {"density": "knn"},
+    "duci": TEACHERS,
     "eigen-gan": {},
     "deepinversion": {"lr": 0.1, "bn_weight": 0.03, "tv_weight": 0.01},
     "gan-leaks": {"space": "whitened", "calibration": "aux"},
@@ -32,19 +34,22 @@ WORKING: dict[str, dict[str, Any]] = {
     "plg-mi": GAN,
     "quantile": {},
     "random-guess": {},
+    "ramia": {**TEACHERS, "mirror": False, "vertical": False, "shift": 1, "rotation": 10.0},
     "rlb-mi": {**GAN, "sac_lr": 1e-2},
-    "rmia": {**TEACHERS, "gamma": 1.0},
+    "rmia": {**TEACHERS, "score": "ratio"},
     "shadow": {**TEACHERS, "features": "statistics", "per_class": False, "hidden": 0},
     "vmi": {**GAN, "family": "diagonal", "optimiser": "adam", "lr": 0.05},
 }
 """The options that departures set."""
 QUICK: dict[str, dict[str, Any]] = {
     "ami": {"width": 32, "epochs": 200, "max_steps": 2000, "decoder_batch": 32},
+    "base": {},
     "brep-mi": {**SHORT, "sphere_points": 16, "patience": 15, "query_cap": 600, "start_cap": 2560}
     | {"draws": 2, "images_per_class": 4},
     "dafl": {"steps": 150, "gen_batch": 32, "width": 16, "draws": 2, "images_per_class": 10, "pool": 500},
     "deepinversion": {"iterations": 150, "draws": 2, "images_per_class": 4},
     "domias": {"samples": 5000},
+    "duci": {},
     "eigen-gan": {},
     "gan-leaks": {"samples": 5000, "steps": 150},
     "gmi": {**SHORT, "iterations": 50, "images_per_class": 4},
@@ -59,6 +64,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "plg-mi": {"top_n": 20, "gan_steps": 200, "gan_batch": 32, "latent": 64, "width": 8}
     | {"iterations": 30, "images_per_class": 2},
     "quantile": {},
+    "ramia": {},
     "random-guess": {"images_per_class": 4},
     "rlb-mi": {**SHORT, "episodes": 300, "hidden": 64, "sac_batch": 32, "draws": 2, "images_per_class": 4},
     "rmia": {},

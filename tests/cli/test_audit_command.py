@@ -30,6 +30,13 @@ CASES = [
     ("RELEASE --epsilon 0", ["epsilon", "> 0"]),
     ("audit mechanism --method no-defence", ["--method no-defence", "bench audit release"]),
     ("audit mechanism --method dpsd --plays 1e6", ["--plays 1e6"]),
+    ("audit reconstruction", ["--method", "bench audit reconstruction"]),
+    ("audit reconstruction --method rr --unit label", ["--method rr", "dp-sgd"]),
+    ("audit reconstruction --method no-defence", ["--method no-defence"]),
+    ("audit reconstruction --method dp-sgd --candidates 1", ["--candidates 1"]),
+    ("audit reconstruction --method dp-sgd --epsilon 1 --steps 1 --candidates 500", ["--candidates 500", "256"]),
+    ("audit reconstruction --method dp-sgd --trials 0", ["--trials 0"]),
+    ("audit reconstruction --method dp-sgd --steps 0", ["--steps 0"]),
 ]
 
 
@@ -49,6 +56,22 @@ def test_audit_of_a_release_is_printed_and_cached(here: Path, typed: Type) -> No
     assert str(path.relative_to(here)) in said
     assert json.loads(path.read_text())["lines"]["null"]["guesses"] == 20
     assert "(cached)" in typed(RELEASE, "--canaries 40").out
+
+
+def test_reconstruction_prints_success_and_bounds(here: Path, typed: Type) -> None:
+    line = "audit reconstruction --method dp-sgd --epsilon 4 --steps 2 --trials 60 --candidates 4"
+    done = typed(line)
+    assert done.status == 0 and "verdict: not refuted" in done.out
+    rows = [row.strip() for row in done.out.splitlines()]
+    chance, attack, by_curve, by_draws, candidates = (
+        float(next(row for row in rows if row.startswith(label)).removeprefix(label).split()[0])
+        for label in (
+            *("without the release ", "attack ", "largest possible by the accounted privacy curve "),
+            *("largest possible for DP-SGD, by Monte Carlo ", "candidates "),
+        )
+    )
+    assert (chance, candidates) == (0.25, 4) and 0 <= attack <= 1
+    assert 0.25 < by_draws < by_curve + 0.01 < 1
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_effect_of_attack_is_success_on_teacher(tmp_path: Path, monkeypatch: pyt
         table.writerow(("attack", "dataset", "options", "seed", "version", "success", "teacher_accuracy"))
         for name, options, success in (
             ("gmi", {}, "0.8100"), ("gmi", {"lr": 0.01}, "0.6000"),
-            ("rmia", {}, "0.5400"), ("rmia", {"gamma": 2}, "0.5300"),
+            ("rmia", {}, "0.5400"), ("rmia", {"score": "share"}, "0.5300"),
         ):  # fmt: skip
             version = described[name].facts["version"]
             table.writerow([name, "digits", json.dumps(none | {"attack": options}), 0, version, success, "0.9900"])
@@ -92,7 +92,7 @@ def test_effect_of_attack_is_success_on_teacher(tmp_path: Path, monkeypatch: pyt
         return effects.describe_effect(name, described[name], departure)
 
     assert told("gmi", "lr") == "digits: 81.0 %, without it 60.0 % (1 seed)"
-    assert told("rmia", "gamma") == "digits: AUC 0.540, without it AUC 0.530 (1 seed)"
+    assert told("rmia", "score") == "digits: AUC 0.540, without it AUC 0.530 (1 seed)"
 
 
 def test_reverting_options_are_printed_or_named_values() -> None:
@@ -153,7 +153,7 @@ class TestMissing:
         monkeypatch.setattr(departures, "measure_effects", lambda name, undone, kind: [])
         first, *others = departures.grids("digits", ["rmia", "domias"], "attack")
         assert first == {"attack": "rmia", "method": "no-defence", "epsilon": "none", "note": "as it is"}
-        assert [{key for key in each if "." in key} for each in others] == [{"attack.gamma"}], (
+        assert [{key for key in each if "." in key} for each in others] == [{"attack.score"}], (
             "domias needs released images"
         )
 

@@ -30,7 +30,7 @@ ACCOUNTED = Budget(1.0, account="accounted")
 RUNS: list[tuple[dict[str, Any], str, str]] = [
     ({"method": "dpsd", "attack": "gmi"}, "ecdacfe2220d16ba", "18a57e9c3e8d5622"),
     ({"method": "dpsd", "attack": "rmia", "tier": "quick", "variant": "printed"},
-     "73d4653fbd4f72e1", "15c2739e67004b52"),
+     "a3852af413cfc4b0", "15c2739e67004b52"),
     ({"method": "pate", "attack": "lira", "method_options": (("teachers", "20"),)},
      "17e0e2465021b500", "e24017b9ae8a873b"),
     ({"method": "fed-dpsd", "budget": Budget(math.inf)}, "005f8d0562c01074", "7bfbe2e0b52288e8"),

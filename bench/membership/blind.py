@@ -4,7 +4,8 @@ Das, Zhang, Tramer, "Blind Baselines Beat Membership Inference Attacks for Found
 non-members come from different sources or times, a classifier that never sees the model separates them, and the success
 of an attack is not evidence about the model. Logistic regression and gradient-boosted trees are cross-validated in five
 folds; all records of a group are in one fold. For the p-value, membership is permuted 200 times among the units of each
-fold with fixed out-of-fold scores. The larger AUC of the two classifiers is compared with that of each permutation.
+fold with fixed out-of-fold scores. The larger AUC of the two classifiers is compared with that of each permutation. Its
+interval is DeLong's, at half of the error for each of the two classifiers.
 
 `matched` draws members and non-members that the classifier does not separate: pairs of one class with nearly the same
 propensity score (Rosenbaum and Rubin, Biometrika 1983), within a caliper (Austin, Pharmaceutical Statistics 2011).
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.assess.schema import ModelFreeBaseline
+from bench.metrics.membership.auc import area
 from bench.seeds import derive
 
 Floats = NDArray[np.float64]
@@ -28,6 +29,8 @@ MOST = 5000
 """Largest number of records of each set that the baseline uses, drawn at random."""
 LEAST_AUC, LARGEST_P = 0.55, 0.01
 """The sets differ if the AUC is above the first number and p is below the second one."""
+BONFERRONI = 0.975
+"""Confidence of the interval of each of two classifiers, so that both hold at 95 %."""
 CLUES = 3
 CALIPER = 0.05
 """Largest difference of a pair's propensity scores on the logit scale, in standard deviations. Austin's 0.2 left sets
@@ -51,9 +54,36 @@ class Facts:
     groups: NDArray[np.str_] | None = None
 
 
+@dataclass(frozen=True)
+class BlindBaseline:
+    """The baseline without the model.
+
+    Attributes:
+        auc: cross-validated AUC of the better of two classifiers.
+        low, high: its 95 % interval.
+        p: permutation p-value.
+        clues: the features that separate the sets best, the best first.
+        features: number of features.
+        method: the better classifier.
+    """
+
+    auc: float
+    low: float
+    high: float
+    p: float
+    clues: tuple[str, ...]
+    features: int
+    method: str
+
+    @property
+    def differs(self) -> bool:
+        """Return whether the sets can be separated without the model."""
+        return self.p < LARGEST_P and self.auc > LEAST_AUC
+
+
 def compare(
     members: Facts, others: Facts, seed: int, step: Callable[[int], object] = lambda _: None
-) -> ModelFreeBaseline | None:
+) -> BlindBaseline | None:
     """Test whether two sets can be separated without the model; None if there are no facts about the records.
 
     Args:
@@ -72,10 +102,13 @@ def compare(
     areas_alone = np.array([_area(column, is_member) for column in values.T])
     order = np.argsort(-np.abs(areas_alone - 0.5), kind="stable")[:CLUES]
     clues = [f"{names[place]} ({'larger' if areas_alone[place] > 0.5 else 'smaller'} in members)" for place in order]
-    return ModelFreeBaseline(
+    better = scores[int(np.argmax(areas))]
+    _, low, high = area(np.sort(better[is_member]), np.sort(better[~is_member]), BONFERRONI)
+    return BlindBaseline(
         auc=best,
+        low=low,
+        high=high,
         p=p,
-        differs=p < LARGEST_P and best > LEAST_AUC,
         clues=tuple(clues),
         features=len(names),
         method=f"{('logistic regression', 'gradient-boosted trees')[int(np.argmax(areas))]}, {FOLDS} folds, "
