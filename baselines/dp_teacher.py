@@ -67,6 +67,7 @@ from bench.dp_training.feature_training import SMOKE, FeatureTraining
 from bench.dp_training.games import RECORDS, accounted_game
 from bench.dp_training.gradient_game import gradient_game
 from bench.dp_training.head_accounting import Spending
+from bench.dp_training.patch_training import PatchTraining
 from bench.dp_training.records import private_records
 from bench.dp_training.whitening import Typicality, Whitening
 from bench.errors import BenchError
@@ -79,7 +80,9 @@ DP_SGD = (
     "network", "batch", "multiplier", "clip", "clipping", "rate", "momentum", "decay", "views", "average", "gradients",
     "mean", "std",
 )  # fmt: skip
-"""Options of the training by DP-SGD; `teacher private-features` ignores them."""
+"""Options of the training by DP-SGD; the teachers on fixed features ignore them."""
+FEATURES = "private-features", "patch-features"
+"""Values of `teacher` that are linear layers on fixed features."""
 DISTILLATION = (
     "rounds", "images_per_round", "generator_steps", "student_steps", "rate_generator", "rate_student", "generator",
 )  # fmt: skip
@@ -134,13 +137,13 @@ class DpTeacher:
         **dict.fromkeys(DISTILLATION, "conversion=distil"),
         "rate_generator": "conversion=distil generator_steps>0",
         **dict.fromkeys(TRANSCRIPTION, "conversion=transcribe"),
-        "moments_share": "teacher=private-features conversion=transcribe",
+        "moments_share": "teacher=private-features|patch-features conversion=transcribe",
         "typical": "teacher=private-features conversion=transcribe",
     }
 
-    teacher: Literal["dp-sgd", "ts-adp", "private-features"] = "dp-sgd"
+    teacher: Literal["dp-sgd", "ts-adp", "private-features", "patch-features"] = "dp-sgd"
     """The private teacher: `network` trained by DP-SGD, the same with tempered sigmoids, or the baseline
-    private-features at its defaults."""
+    private-features or patch-features at its defaults."""
     conversion: Literal["distil", "transcribe", "none"] = "distil"
     """The student learns from generated images (distil), or from queries drawn from a prior (transcribe); none releases
     the private teacher itself."""
@@ -149,8 +152,8 @@ class DpTeacher:
     batch: Size[int] = 512
     """B = qN, expected batch size; a record is sampled with probability B / N, at most 1."""
     steps: Size[int] = 4680
-    """T, steps; 4680 are 40 passes over 60,000 records; private-features takes at most 120. Solved from the budget with
-    --solve steps."""
+    """T, steps; 4680 are 40 passes over 60,000 records; private-features takes at most 120, patch-features as many as
+    suit its budget. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 1.0
     """sigma of Abadi et al., noise over the clipping norm; solved from the budget unless --solve steps or none."""
     clip: float = 0.1
@@ -222,7 +225,7 @@ class DpTeacher:
         nets.check(self.network)
         check_source(self.prior, dataset)
         shape = data.facts(dataset).shape
-        if shape is not None and self.teacher == "private-features":
+        if shape is not None and self.teacher in FEATURES:
             self._moves_queries(shape)
             self._spending(budget, shape)
 
@@ -238,14 +241,14 @@ class DpTeacher:
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
         """Return the networks that are built in addition to the teacher's."""
-        if self.teacher == "private-features":
+        if self.teacher in FEATURES:
             return self._features().networks(shape, student)
         return (self.network,)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train privately on `teacher.private`, then convert; `teacher.model` is not used."""
         class_source = move = None
-        if self.teacher == "private-features":
+        if self.teacher in FEATURES:
             typical, spending = self._moves_queries(teacher.shape), self._spending(budget, teacher.shape)
             release, white = self._features().train_and_whiten(teacher, spending, budget.delta, ctx)
             if self._share():
@@ -272,7 +275,7 @@ class DpTeacher:
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """Return the game of an audit: one noisy gradient, or the releases of private features."""
-        if self.teacher != "private-features":
+        if self.teacher not in FEATURES:
             settings = self._training()
             parameters = calibrate(settings.parameters(RECORDS), budget)
             return gradient_game(settings, parameters, None, budget.delta)
@@ -290,8 +293,10 @@ class DpTeacher:
         return accounted_game(play, spending.ledger(steps=1), budget.delta, describe)
 
     def _features(self) -> FeatureTraining:
+        small = self.steps <= SMOKE["steps"]  # as the baselines at tier smoke
+        if self.teacher == "patch-features":
+            return PatchTraining(steps=self.steps, drawings=SMOKE["drawings"]) if small else PatchTraining()
         steps = min(FeatureTraining.steps, self.steps)
-        small = steps <= SMOKE["steps"]  # as private-features at tier smoke
         return FeatureTraining(steps=steps, drawings=SMOKE["drawings"] if small else FeatureTraining.drawings)
 
     def _spending(self, budget: Budget, shape: tuple[int, int, int]) -> Spending:
