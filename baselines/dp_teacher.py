@@ -6,20 +6,20 @@ distillation after Chen et al., "Data-Free Learning of Student Networks", ICCV 2
 
 1. A private teacher, the network `network`, is trained on the private records by DP-SGD (`bench.dp_training`);
    `teacher ts-adp` requires a network with tempered sigmoids, such as the default's tanh. With `teacher
-   private-features` it is that baseline's linear layer on fixed features instead, at its defaults.
+   private-features` or `patch-features` it is that baseline's linear layer on fixed features instead, at its defaults.
 2. `conversion none` releases it. `conversion distil` distils it into the student by generated images, without a limit
    on queries and without noise (`bench/distillation/data_free_kd.py`). `conversion transcribe` queries it on images of
    a prior and variations of them, and the student learns its soft responses
    (`bench/distillation/transcription/soft.py`). With `moments_share` half of the new images are drawn around the
    private classes, from one noisy release of class moments (`bench/distillation/class_moments/class_images.py`), which
-   has that share of mu^2; `private-features` has the rest. With `typical` half of the queries are moved by gradients
+   has that share of mu^2; the linear layer has the rest. With `typical` half of the queries are moved by gradients
    to where records are typical by the second moment that `private-features` released
    (`bench/distillation/class_moments/typical_images.py`), at no further cost.
 
 The undefended teacher of the run is not used: not queried, not distilled, not compared with.
 
 Privacy. Step 1 is T Poisson-sampled Gaussians of one multiplier, for one private record added or removed, or the
-mechanism of `private-features`; step 2 is post-processing and costs nothing. Claim and account are the same number, so
+mechanism of the linear layer; step 2 is post-processing and costs nothing. Claim and account are the same number, so
 that `--account` makes no difference. The noise (`--solve sigma`) or T (`--solve steps`) is calibrated by the bench's
 accountant. The number of private records is public. The choice of hyper-parameters is not accounted.
 
