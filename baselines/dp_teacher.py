@@ -14,7 +14,8 @@ distillation after Chen et al., "Data-Free Learning of Student Networks", ICCV 2
    private classes, from one noisy release of class moments (`bench/distillation/class_moments/class_images.py`), which
    has that share of mu^2; the linear layer has the rest. With `typical` half of the queries are moved by gradients
    to where records are typical by the second moment that `private-features` released
-   (`bench/distillation/class_moments/typical_images.py`), at no further cost.
+   (`bench/distillation/class_moments/typical_images.py`), at no further cost; with `class_weight` each of them is moved
+   towards a random class of the private classifier too.
 
 The undefended teacher of the run is not used: not queried, not distilled, not compared with.
 
@@ -55,9 +56,9 @@ from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.distillation.class_moments.class_images import ClassImageSource, class_images, first_share
 from bench.distillation.class_moments.noisy_moments import played_moments
-from bench.distillation.class_moments.typical_images import TypicalImages
+from bench.distillation.class_moments.typical_images import ClassTargets, TypicalImages
 from bench.distillation.data_free_kd import DataFreeKDSettings, distil
-from bench.distillation.image_source import check_source
+from bench.distillation.image_source import check_source, image_source
 from bench.distillation.transcription.soft import SoftTranscription
 from bench.dp_training.accounting import calibrate, require_unit_example
 from bench.dp_training.clipping import Clipping
@@ -139,6 +140,7 @@ class DpTeacher:
         **dict.fromkeys(TRANSCRIPTION, "conversion=transcribe"),
         "moments_share": "teacher=private-features|patch-features conversion=transcribe",
         "typical": "teacher=private-features conversion=transcribe",
+        "class_weight": "teacher=private-features conversion=transcribe typical=auto|on",
     }
 
     teacher: Literal["dp-sgd", "ts-adp", "private-features", "patch-features"] = "dp-sgd"
@@ -203,10 +205,12 @@ class DpTeacher:
     typical: Literal["auto", "on", "off"] = "auto"
     """Transcription: move half of the queries towards typical records by the released second moment; auto = with
     private-features, where features are whitened by private moments (grey images)."""
+    class_weight: float = 0.0
+    """Transcription with typical queries: weight of a random class in the descent of a moved query; 0 = none."""
 
     def __post_init__(self) -> None:
         validate.positive(self, "std")
-        validate.at_least(self, 0, "moments_share")
+        validate.at_least(self, 0, "moments_share", "class_weight")
         validate.below(self, 1, "moments_share")
         if self.teacher == "ts-adp" and self.network not in TEMPERED:
             raise ValueError(f"network is {self.network}, teacher ts-adp; expected {' or '.join(TEMPERED)}")
@@ -239,6 +243,19 @@ class DpTeacher:
             )
         return self.conversion == "transcribe" and whitened and self.typical != "off"
 
+    def _targets(self, typicality: Typicality, teacher: Teacher, ctx: Context) -> ClassTargets | None:
+        """Return the class targets of moved queries; None without them."""
+        if not self.class_weight:
+            return None
+        source = image_source(self.prior, teacher, ctx)
+        temperature = self._transcription().temperature(typicality.network, teacher, source, ctx)
+
+        def objective(images: Tensor, classes: Tensor) -> Tensor:
+            found = typicality.with_classes(images, classes, temperature)
+            return found.lengths + self.class_weight * found.losses
+
+        return ClassTargets(objective, teacher.classes)
+
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
         """Return the networks that are built in addition to the teacher's."""
         if self.teacher in FEATURES:
@@ -255,8 +272,8 @@ class DpTeacher:
                 noise = ctx.privacy_noise("moments")
                 class_source = ClassImageSource(class_images(teacher, spending.images_noise, noise, ctx))
             if typical:
-                network, white = cast(Classifier, release.student), cast(Whitening, white)
-                move = TypicalImages(Typicality(network, white, ctx))
+                typicality = Typicality(cast(Classifier, release.student), cast(Whitening, white), ctx)
+                move = TypicalImages(typicality, self._targets(typicality, teacher, ctx))
         else:
             release = self._by_dp_sgd(teacher, budget, ctx)
         if self.conversion == "none":

@@ -210,7 +210,12 @@ def test_later_leaf_hides_earlier_surface(monkeypatch: pytest.MonkeyPatch) -> No
     painted: list[Tensor] = []
     scenes = leaves.Scenes(50, GREY, draws())
     paint = scenes.paint
-    monkeypatch.setattr(scenes, "paint", lambda rows: painted.append(paint(rows)) or painted[-1])
+
+    def paint_and_store(rows: Tensor) -> Tensor:
+        painted.append(paint(rows))
+        return painted[-1]
+
+    monkeypatch.setattr(scenes, "paint", paint_and_store)
     monkeypatch.setattr(leaves, "MOST", 1)
     image = leaves.draw_background(scenes, draws(1))
     assert len(painted) == 2 and 0 < len(painted[1]) < 50

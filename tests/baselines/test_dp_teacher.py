@@ -92,6 +92,14 @@ def test_typical_queries_use_the_moment_at_no_cost(monkeypatch: pytest.MonkeyPat
     assert not torch.equal(answers(release), answers(plain))
 
 
+def test_class_weight_changes_queries_at_no_cost() -> None:
+    plain, release = (taught("private-features", "transcribe", **given) for given in ({}, {"class_weight": "5"}))
+    assert release.ledger.to_json() == plain.ledger.to_json() and release.claim == plain.claim
+    assert not torch.equal(answers(release), answers(plain))
+    with refused(r"class_weight .*typical off"):
+        smoke(DpTeacher, None, teacher="private-features", conversion="transcribe", typical="off", class_weight="1")
+
+
 def test_typical_queries_of_colour_images_are_refused() -> None:
     method = DpTeacher(teacher="private-features", conversion="transcribe", typical="on")
     with refused(r"typical on.*3x32x32"):

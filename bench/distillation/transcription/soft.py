@@ -69,11 +69,10 @@ class SoftTranscription(TranscriptionOptions):
             second_source: source of half of the new images; None = all come from the prior.
             transform: transform of every round's images before they are queried.
         """
-        source, rng = image_source(self.prior, teacher, ctx), ctx.generator("temperature")
+        source = image_source(self.prior, teacher, ctx)
         if second_source is not None:
             source = HalfAndHalf(source, second_source)
-        drawn = to_bytes(source.draw(min(DRAWINGS, self.queries), teacher.shape, rng))
-        temperature = find_temperature(compute_logits(model, drawn), min(ENTROPY, math.log(teacher.classes) / 2))
+        temperature = self.temperature(model, teacher, source, ctx)
 
         def query(images: Tensor, ours: Tensor) -> Tensor:
             with torch.no_grad():
@@ -83,6 +82,11 @@ class SoftTranscription(TranscriptionOptions):
         title = "private classifier"
         phi_s, images = settings.train(teacher, student, source, query, ctx, title, soft_loss, transform=transform)
         return phi_s, images[:SHOWN]
+
+    def temperature(self, model: nn.Module, teacher: Teacher, source: Source, ctx: Context) -> float:
+        """Return the temperature of the model's responses to new images of `source`; other arguments as `train`."""
+        drawn = to_bytes(source.draw(min(DRAWINGS, self.queries), teacher.shape, ctx.generator("temperature")))
+        return find_temperature(compute_logits(model, drawn), min(ENTROPY, math.log(teacher.classes) / 2))
 
 
 def find_temperature(logits: Tensor, entropy: float) -> float:

@@ -21,20 +21,22 @@ from torch import Tensor
 from bench.priors import Prior
 from bench.priors.drawing import Draws, pixel_positions, power_law_field
 
-MOST = 16
+MOST = 8
 """Largest number of leaves behind the object; it is MOST times the square of a uniform number, so that few are usual.
 """
 SMALLEST_LEAF, LARGEST_LEAF, SIZE_POWER = 0.12, 1.2, 2.0
 """Range of a leaf's size, and the exponent of its power law: the density is size^-2."""
 OFF = 1.1
 """Largest offset of a leaf from the middle, in x and in y."""
-OBJECT, PARTS = 0.7, 4
-"""Share of images with an object, and its largest number of parts; all numbers from 1 are equally likely."""
+OBJECT, PARTS, MIRRORED = 0.85, 4, 0.4
+"""Share of images with an object; its largest number of parts, where all numbers from 1 are equally likely; share of
+mirror-symmetric objects, which are in the middle of the image."""
 PART_SIZE, SMALLER, PART_OFF, OBJECT_OFF = (0.3, 0.8), 0.5, 0.4, 0.2
 """Range of the size of an object's first part, factor on the others' sizes, their largest offset from the object's
 middle, and the standard deviation of that middle."""
-FLATTEST, POWERS = 0.15, (1.0, 1.5, 2.0, 2.0, 2.0, 4.0, 8.0)
-"""Superellipses: least ratio of their half axes, and exponents from a diamond through ellipses to a box."""
+FLATTEST, POWERS, UPRIGHT, TALL = 0.15, (1.0, 1.5, 2.0, 2.0, 4.0, 8.0), 0.4, 0.3
+"""Superellipses: least ratio of their half axes, exponents from a diamond through ellipses to a box, share of those
+that are not turned, and share of those that are taller than wide before they are turned."""
 WAVES, WAVY, WAVE = 5, 0.7, 0.2
 """Wavy outlines: number of harmonics, share of wavy ones, standard deviation of the first harmonic; the k-th harmonic
 has 1/k of it."""
@@ -46,13 +48,13 @@ PALETTE, LIGHTNESS, LIGHT_SPREAD = 4, (0.3, 0.7), 0.22
 YELLOW, RED, VIVID, OWN = 0.10, 0.05, (0.2, 1.6), 0.6
 """Standard deviations of a colour along blue to yellow and green to red; range of an image's factor on both; share of
 their variance by which the colours of one palette differ."""
-FIELDS, EXPONENTS, TEXTURE = 2, (0.6, 2.5), 0.3
+FIELDS, EXPONENTS, TEXTURE = 2, (1.2, 3.0), 0.2
 """Number of textures of an image, range of their spectrum's exponents, and a surface's largest standard deviation."""
 SHADE = 0.2
 """Standard deviation of the horizontal and vertical slope of light over a surface."""
 BLURRED, BLURS = 0.5, 2
 """Share of images whose background is out of focus, and the number of blurs, each of a random weight."""
-GAMMA, DARKEST, GRAIN = (0.7, 1.4), 1e-4, 0.02
+GAMMA, DARKEST, GRAIN = (0.7, 1.4), 1e-4, 0.005
 """Range of the exponent of the curve of tones, the least tone, and the standard deviation of pixel noise."""
 
 
@@ -73,13 +75,14 @@ class Scenes:
     """Colours and textures of a batch of images.
 
     Attributes:
+        sides: (h, w).
         pixels: (pixels, 2) positions.
         palette: (n, PALETTE, c) colours.
         textures: (n, FIELDS, c, pixels) fields of mean 0 and standard deviation 1.
     """
 
     def __init__(self, count: int, shape: tuple[int, int, int], draws: Draws) -> None:
-        self._draws = draws
+        self._draws, self.sides = draws, shape[1:]
         self.pixels = pixel_positions(shape[1], shape[2], draws.device)
         self.palette = draw_palette(count, shape[0], draws)
         fields = [power_law_field(count, shape, draws, EXPONENTS).flatten(2) for _ in range(FIELDS)]
@@ -130,13 +133,16 @@ def draw_object(image: Tensor, scenes: Scenes, draws: Draws) -> Tensor:
     """Return the (n, c, pixels) images with an object on the share OBJECT of them."""
     count = len(image)
     number = draws.integers(1, PARTS, count) * draws.chance(OBJECT, count)
-    middle = OBJECT_OFF * draws.normal(count, 1, 2)
+    mirrored = draws.chance(MIRRORED, count)
+    middle = OBJECT_OFF * draws.normal(count, 1, 2) * torch.stack([~mirrored, torch.ones_like(mirrored)], 1)[:, None]
     for index in range(PARTS):
         rows = (number > index).nonzero()[:, 0]
         centre, size = middle[rows], draws.uniform(*PART_SIZE, len(rows))
         if index > 0:
             centre, size = centre + draws.uniform(-PART_OFF, PART_OFF, len(rows), 1, 2), SMALLER * size
         inside = draw_outlines(centre, size, scenes.pixels, draws)
+        both = torch.maximum(inside, inside.view(-1, *scenes.sides).flip(2).flatten(1))
+        inside = torch.where(mirrored[rows, None], both, inside)
         image[rows] = image[rows].lerp(scenes.paint(rows), inside[:, None])
     return image
 
@@ -144,7 +150,9 @@ def draw_object(image: Tensor, scenes: Scenes, draws: Draws) -> Tensor:
 def draw_outlines(centre: Tensor, size: Tensor, pixels: Tensor, draws: Draws) -> Tensor:
     """Draw (n, pixels) in [0, 1]: soft, turned, wavy superellipses of `size` (n,) at `centre` (n, 1, 2)."""
     count = len(size)
-    angle, flat = draws.uniform(0, math.pi, count, 1), draws.uniform(FLATTEST, 1, count, 1).sqrt()
+    angle = draws.uniform(0, math.pi, count, 1) * ~draws.chance(UPRIGHT, count, 1)
+    flat = draws.uniform(FLATTEST, 1, count, 1).sqrt()
+    flat = torch.where(draws.chance(TALL, count, 1), 1 / flat, flat)
     power = draws.choice(POWERS, count, 1)
     x, y = (pixels - centre).unbind(-1)
     u = (x * angle.cos() + y * angle.sin()) * flat / size[:, None]
