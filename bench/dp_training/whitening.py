@@ -35,10 +35,11 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.api import Context
 from bench.dp_training.clipping import MOST_CHUNK, ROOM
@@ -340,7 +341,8 @@ class Typicality:
         Both are computed from the same features, so that the second costs little time.
         """
         features = self.network.features(images).float()
-        logits = self.network.body.head(features).float() / temperature
+        head = cast(nn.Linear, self.network.body.head)
+        logits = F.linear(features, head.weight.detach(), head.bias.detach()) / temperature
         return LengthsAndLosses(self._lengths(features), F.cross_entropy(logits, classes, reduction="none"))
 
     def _lengths(self, features: Tensor) -> Tensor:
