@@ -37,6 +37,7 @@ Differs from the paper:
 - Queries moved to typical images (`typical`) are this project's too: on Fashion-MNIST at epsilon 1, six steps on half
   of the queries raised accuracy from 83.7 to 85.0 % with 20,000 queries and from 84.9 to 86.0 % with 60,000 (attacker's
   part, one seed; with 20,000 queries, ten steps reached 84.4 %, and moving all queries 84.2 %).
+- Students of a classifier with mirrored features see mirrored images too (`flips`), with the same responses.
 - Version 4 also trains the student at a rate of 8e-3 and on responses of one nat: with 70,000 stored queries 86.5 %,
   and 85.4 % at 2e-3 and 0.6 nats, the values of version 3 (same setting, one seed). On MNIST the changes of version 4
   together do not help (97.7 % instead of 98.0 %, one seed).
@@ -140,6 +141,7 @@ class DpTeacher:
         **dict.fromkeys(TRANSCRIPTION, "conversion=transcribe"),
         "moments_share": "teacher=private-features|patch-features conversion=transcribe",
         "typical": "teacher=private-features conversion=transcribe",
+        "flips": "conversion=transcribe",
         "class_weight": "teacher=private-features conversion=transcribe typical=auto|on",
     }
 
@@ -205,6 +207,9 @@ class DpTeacher:
     typical: Literal["auto", "on", "off"] = "auto"
     """Transcription: move half of the queries towards typical records by the released second moment; auto = with
     private-features, where features are whitened by private moments (grey images)."""
+    flips: Literal["auto", "on", "off"] = "auto"
+    """Transcription: mirror half of the student's training images; auto = if the private classifier averages features
+    over an image and its mirror image (colour images)."""
     class_weight: float = 0.0
     """Transcription with typical queries: weight of a random class in the descent of a moved query; 0 = none."""
 
@@ -280,7 +285,7 @@ class DpTeacher:
             return release
         model = cast(Classifier, release.student)
         if self.conversion == "transcribe":
-            release.student, release.synthetic = self._transcription().train(
+            release.student, release.synthetic = self._transcription(teacher.shape).train(
                 model, teacher, student, ctx, class_source, move
             )
         else:
@@ -361,7 +366,13 @@ class DpTeacher:
             generator=self.generator,
         )
 
-    def _transcription(self) -> SoftTranscription:
+    def _transcription(self, shape: tuple[int, int, int] | None = None) -> SoftTranscription:
+        """Return the settings of `conversion transcribe`, for images of shape (c, h, w) with their flips."""
+        is_mirrored = shape is not None and self.teacher in FEATURES and self._features().is_mirrored(shape)
         return SoftTranscription(
-            queries=self.queries, student_steps=self.transcription_steps, prior=self.prior, balanced=self.balanced
+            queries=self.queries,
+            student_steps=self.transcription_steps,
+            prior=self.prior,
+            balanced=self.balanced,
+            flips=is_mirrored if self.flips == "auto" else self.flips == "on",
         )

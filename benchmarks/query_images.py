@@ -122,12 +122,10 @@ def taught(images: Tensor, logits: Tensor, teacher: Teacher, given: argparse.Nam
     torch.manual_seed(given.seed)
     ctx, rng = context(given.seed), torch.Generator().manual_seed(given.seed)
     temperature = find_temperature(logits, ENTROPY)
-    if given.flips:
-        images, logits = torch.cat([images, images.flip(3)]), torch.cat([logits, logits])
     annotated = AnnotatedImages(teacher.shape, teacher.classes, ctx.device)
     annotated.add(images, (logits / temperature).log_softmax(1))
     student = xavier(nets.build(given.student, teacher.shape, teacher.classes))
-    schedule = Schedule(given.steps, RATE, BATCH, jitter=False, balanced=True)
+    schedule = Schedule(given.steps, RATE, BATCH, jitter=False, balanced=True, flips=given.flips)
     trainer = StudentTrainer(schedule, student, ctx, soft_loss, rng)
     trainer.train(annotated, given.steps, lambda done: None)
     return student.eval()

@@ -281,3 +281,14 @@ def test_smoke_uses_few_prior_draws() -> None:
     for tier, expected in (("smoke", (3, 64)), ("quick", (feature_training.FeatureTraining.steps, 6000))):
         found = configure(DpTeacher, tier, {"teacher": "private-features"}, "method")._features()
         assert (found.steps, found.drawings) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "grey", "colour"),
+    [({}, False, False), ({"teacher": "private-features"}, False, True), ({"teacher": "patch-features"}, False, True),
+     ({"teacher": "private-features", "flips": "off"}, False, False), ({"flips": "on"}, True, True)],
+    ids=str,
+)  # fmt: skip
+def test_flips_follow_the_private_classifier(given: dict[str, str], grey: bool, colour: bool) -> None:
+    method = configure(DpTeacher, "quick", {"conversion": "transcribe", **given}, "method")
+    assert [method._transcription(shape).flips for shape in ((1, 28, 28), (3, 32, 32))] == [grey, colour]

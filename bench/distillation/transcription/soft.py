@@ -39,6 +39,7 @@ class SoftTranscription(TranscriptionOptions):
     Attributes:
         queries: number of queries to the classifier.
         balanced: True = images are drawn for training so that their most likely classes are equally frequent.
+        flips: True = half of the images are mirrored whenever the student is trained on them.
     """
 
     evolve: float = 0.5
@@ -46,6 +47,7 @@ class SoftTranscription(TranscriptionOptions):
     student_steps: int = 2400
     queries: int = 60_000
     balanced: bool = True
+    flips: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,7 +80,7 @@ class SoftTranscription(TranscriptionOptions):
             with torch.no_grad():
                 return (model(images).float() / temperature).log_softmax(1)
 
-        settings = replace(Transcription.of(self, self.queries), balanced=self.balanced)
+        settings = replace(Transcription.of(self, self.queries), balanced=self.balanced, flips=self.flips)
         title = "private classifier"
         phi_s, images = settings.train(teacher, student, source, query, ctx, title, soft_loss, transform=transform)
         return phi_s, images[:SHOWN]
