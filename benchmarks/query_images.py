@@ -94,7 +94,7 @@ def arguments() -> argparse.Namespace:
 
 
 def draw(kind: str, rest: Tensor, teacher: Teacher, given: argparse.Namespace) -> Tensor:
-    """Return (n, c, h, w) uint8 images of a kind, at most as many as asked."""
+    """Return (n, c, h, w) uint8 images of a kind, at most `queries`."""
     rng = torch.Generator().manual_seed(100 + given.seed)
     new = round(given.queries * (1 - given.children))
     images = rest[:new] if kind == REAL else to_bytes(priors.load(kind).draw(new, teacher.shape, rng))

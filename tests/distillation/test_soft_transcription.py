@@ -135,7 +135,7 @@ def test_settings_out_of_range_are_refused(given: dict[str, float]) -> None:
 
 
 def test_flipped_images_keep_their_responses() -> None:
-    """Half of a batch is mirrored; which images are is drawn anew in every step."""
+    """Half of a batch is mirrored; the choice differs between steps."""
     images = torch.rand(400, *SHAPE, generator=torch.Generator().manual_seed(0))
     rng = torch.Generator().manual_seed(1)
     first, second = flip_some(images, rng), flip_some(images, rng)

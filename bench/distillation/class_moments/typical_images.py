@@ -53,7 +53,7 @@ class TypicalImages:
     Attributes:
         lengths: maps (n, c, h, w) images in [0, 1] to (n,), each depending on its own image only; small for typical
             images.
-        targets: None = by the length alone.
+        targets: None = by the length only.
     """
 
     lengths: Callable[[Tensor], Tensor]

@@ -36,7 +36,7 @@ class Schedule:
         jitter: True = randomly rotate, scale, shear and shift stored images whenever they are reused.
         balanced: True = draw readings so that their most likely classes are equally frequent; False = pass over all
             readings before repeating any.
-        flips: True = mirror half of the images, drawn anew whenever they are reused.
+        flips: True = mirror half of the images, chosen again whenever they are reused.
     """
 
     steps: int
