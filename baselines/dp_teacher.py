@@ -241,9 +241,10 @@ class DpTeacher:
     def _moves_queries(self, shape: tuple[int, int, int]) -> bool:
         """Whether queries are moved towards typical records; this needs a second moment of the private records."""
         whitened = (kind := self._features().kind(shape)) == "private"
-        if self.typical == "on" and not whitened:
+        if not whitened and (self.typical == "on" or self.class_weight):
+            option = "typical on" if self.typical == "on" else f"class_weight {self.class_weight:g}"
             raise BenchError(
-                f"--method.typical on: features of images of shape {shape[0]}x{shape[1]}x{shape[2]} are not whitened "
+                f"--method.{option}: features of images of shape {shape[0]}x{shape[1]}x{shape[2]} are not whitened "
                 f"by private moments ({kind}); expected images for which they are; leave this option out"
             )
         return self.conversion == "transcribe" and whitened and self.typical != "off"

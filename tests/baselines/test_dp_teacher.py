@@ -101,10 +101,11 @@ def test_class_weight_changes_queries_at_no_cost() -> None:
 
 
 def test_typical_queries_of_colour_images_are_refused() -> None:
-    method = DpTeacher(teacher="private-features", conversion="transcribe", typical="on")
-    with refused(r"typical on.*3x32x32"):
-        method.check(Budget(1.0), "cifar10", 10)
-    method.check(Budget(1.0), "fmnist", 10)
+    for given, named in (({"typical": "on"}, "typical on"), ({"class_weight": 0.1}, "class_weight 0.1")):
+        method = DpTeacher(teacher="private-features", conversion="transcribe", **given)  # type: ignore[arg-type]
+        with refused(rf"{named}.*3x32x32"):
+            method.check(Budget(1.0), "cifar10", 10)
+        method.check(Budget(1.0), "fmnist", 10)
 
 
 @pytest.mark.thorough
