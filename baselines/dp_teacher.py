@@ -6,20 +6,21 @@ distillation after Chen et al., "Data-Free Learning of Student Networks", ICCV 2
 
 1. A private teacher, the network `network`, is trained on the private records by DP-SGD (`bench.dp_training`);
    `teacher ts-adp` requires a network with tempered sigmoids, such as the default's tanh. With `teacher
-   private-features` it is that baseline's linear layer on fixed features instead, at its defaults.
+   private-features` or `patch-features` it is that baseline's linear layer on fixed features instead, at its defaults.
 2. `conversion none` releases it. `conversion distil` distils it into the student by generated images, without a limit
    on queries and without noise (`bench/distillation/data_free_kd.py`). `conversion transcribe` queries it on images of
    a prior and variations of them, and the student learns its soft responses
    (`bench/distillation/transcription/soft.py`). With `moments_share` half of the new images are drawn around the
    private classes, from one noisy release of class moments (`bench/distillation/class_moments/class_images.py`), which
-   has that share of mu^2; `private-features` has the rest. With `typical` half of the queries are moved by gradients
+   has that share of mu^2; the linear layer has the rest. With `typical` half of the queries are moved by gradients
    to where records are typical by the second moment that `private-features` released
-   (`bench/distillation/class_moments/typical_images.py`), at no further cost.
+   (`bench/distillation/class_moments/typical_images.py`), at no further cost; with `class_weight` each of them is moved
+   towards a random class of the private classifier too.
 
 The undefended teacher of the run is not used: not queried, not distilled, not compared with.
 
 Privacy. Step 1 is T Poisson-sampled Gaussians of one multiplier, for one private record added or removed, or the
-mechanism of `private-features`; step 2 is post-processing and costs nothing. Claim and account are the same number, so
+mechanism of the linear layer; step 2 is post-processing and costs nothing. Claim and account are the same number, so
 that `--account` makes no difference. The noise (`--solve sigma`) or T (`--solve steps`) is calibrated by the bench's
 accountant. The number of private records is public. The choice of hyper-parameters is not accounted.
 
@@ -36,6 +37,7 @@ Differs from the paper:
 - Queries moved to typical images (`typical`) are this project's too: on Fashion-MNIST at epsilon 1, six steps on half
   of the queries raised accuracy from 83.7 to 85.0 % with 20,000 queries and from 84.9 to 86.0 % with 60,000 (attacker's
   part, one seed; with 20,000 queries, ten steps reached 84.4 %, and moving all queries 84.2 %).
+- Students of a classifier with mirrored features see mirrored images too (`flips`), with the same responses.
 - Version 4 also trains the student at a rate of 8e-3 and on responses of one nat: with 70,000 stored queries 86.5 %,
   and 85.4 % at 2e-3 and 0.6 nats, the values of version 3 (same setting, one seed). On MNIST the changes of version 4
   together do not help (97.7 % instead of 98.0 %, one seed).
@@ -55,9 +57,9 @@ from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.distillation.class_moments.class_images import ClassImageSource, class_images, first_share
 from bench.distillation.class_moments.noisy_moments import played_moments
-from bench.distillation.class_moments.typical_images import TypicalImages
+from bench.distillation.class_moments.typical_images import ClassTargets, TypicalImages
 from bench.distillation.data_free_kd import DataFreeKDSettings, distil
-from bench.distillation.image_source import check_source
+from bench.distillation.image_source import check_source, image_source
 from bench.distillation.transcription.soft import SoftTranscription
 from bench.dp_training.accounting import calibrate, require_unit_example
 from bench.dp_training.clipping import Clipping
@@ -67,6 +69,7 @@ from bench.dp_training.feature_training import SMOKE, FeatureTraining
 from bench.dp_training.games import RECORDS, accounted_game
 from bench.dp_training.gradient_game import gradient_game
 from bench.dp_training.head_accounting import Spending
+from bench.dp_training.patch_training import PatchTraining
 from bench.dp_training.records import private_records
 from bench.dp_training.whitening import Typicality, Whitening
 from bench.errors import BenchError
@@ -79,7 +82,9 @@ DP_SGD = (
     "network", "batch", "multiplier", "clip", "clipping", "rate", "momentum", "decay", "views", "average", "gradients",
     "mean", "std",
 )  # fmt: skip
-"""Options of the training by DP-SGD; `teacher private-features` ignores them."""
+"""Options of the training by DP-SGD; the teachers on fixed features ignore them."""
+FEATURES = "private-features", "patch-features"
+"""Values of `teacher` that are linear layers on fixed features."""
 DISTILLATION = (
     "rounds", "images_per_round", "generator_steps", "student_steps", "rate_generator", "rate_student", "generator",
 )  # fmt: skip
@@ -134,13 +139,15 @@ class DpTeacher:
         **dict.fromkeys(DISTILLATION, "conversion=distil"),
         "rate_generator": "conversion=distil generator_steps>0",
         **dict.fromkeys(TRANSCRIPTION, "conversion=transcribe"),
-        "moments_share": "teacher=private-features conversion=transcribe",
+        "moments_share": "teacher=private-features|patch-features conversion=transcribe",
         "typical": "teacher=private-features conversion=transcribe",
+        "flips": "conversion=transcribe",
+        "class_weight": "teacher=private-features conversion=transcribe typical=auto|on",
     }
 
-    teacher: Literal["dp-sgd", "ts-adp", "private-features"] = "dp-sgd"
+    teacher: Literal["dp-sgd", "ts-adp", "private-features", "patch-features"] = "dp-sgd"
     """The private teacher: `network` trained by DP-SGD, the same with tempered sigmoids, or the baseline
-    private-features at its defaults."""
+    private-features or patch-features at its defaults."""
     conversion: Literal["distil", "transcribe", "none"] = "distil"
     """The student learns from generated images (distil), or from queries drawn from a prior (transcribe); none releases
     the private teacher itself."""
@@ -149,8 +156,8 @@ class DpTeacher:
     batch: Size[int] = 512
     """B = qN, expected batch size; a record is sampled with probability B / N, at most 1."""
     steps: Size[int] = 4680
-    """T, steps; 4680 are 40 passes over 60,000 records; private-features takes at most 120. Solved from the budget with
-    --solve steps."""
+    """T, steps; 4680 are 40 passes over 60,000 records; private-features takes at most 120, patch-features as many as
+    suit its budget. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 1.0
     """sigma of Abadi et al., noise over the clipping norm; solved from the budget unless --solve steps or none."""
     clip: float = 0.1
@@ -200,10 +207,15 @@ class DpTeacher:
     typical: Literal["auto", "on", "off"] = "auto"
     """Transcription: move half of the queries towards typical records by the released second moment; auto = with
     private-features, where features are whitened by private moments (grey images)."""
+    flips: Literal["auto", "on", "off"] = "auto"
+    """Transcription: mirror half of the student's training images; auto = if the private classifier averages features
+    over an image and its mirror image (colour images)."""
+    class_weight: float = 0.0
+    """Transcription with typical queries: weight of a random class in the descent of a moved query; 0 = none."""
 
     def __post_init__(self) -> None:
         validate.positive(self, "std")
-        validate.at_least(self, 0, "moments_share")
+        validate.at_least(self, 0, "moments_share", "class_weight")
         validate.below(self, 1, "moments_share")
         if self.teacher == "ts-adp" and self.network not in TEMPERED:
             raise ValueError(f"network is {self.network}, teacher ts-adp; expected {' or '.join(TEMPERED)}")
@@ -222,45 +234,59 @@ class DpTeacher:
         nets.check(self.network)
         check_source(self.prior, dataset)
         shape = data.facts(dataset).shape
-        if shape is not None and self.teacher == "private-features":
+        if shape is not None and self.teacher in FEATURES:
             self._moves_queries(shape)
             self._spending(budget, shape)
 
     def _moves_queries(self, shape: tuple[int, int, int]) -> bool:
         """Whether queries are moved towards typical records; this needs a second moment of the private records."""
         whitened = (kind := self._features().kind(shape)) == "private"
-        if self.typical == "on" and not whitened:
+        if not whitened and (self.typical == "on" or self.class_weight):
+            option = "typical on" if self.typical == "on" else f"class_weight {self.class_weight:g}"
             raise BenchError(
-                f"--method.typical on: features of images of shape {shape[0]}x{shape[1]}x{shape[2]} are not whitened "
+                f"--method.{option}: features of images of shape {shape[0]}x{shape[1]}x{shape[2]} are not whitened "
                 f"by private moments ({kind}); expected images for which they are; leave this option out"
             )
         return self.conversion == "transcribe" and whitened and self.typical != "off"
 
+    def _targets(self, typicality: Typicality, teacher: Teacher, ctx: Context) -> ClassTargets | None:
+        """Return the class targets of moved queries; None without them."""
+        if not self.class_weight:
+            return None
+        source = image_source(self.prior, teacher, ctx)
+        temperature = self._transcription().temperature(typicality.network, teacher, source, ctx)
+
+        def objective(images: Tensor, classes: Tensor) -> Tensor:
+            found = typicality.with_classes(images, classes, temperature)
+            return found.lengths + self.class_weight * found.losses
+
+        return ClassTargets(objective, teacher.classes)
+
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
         """Return the networks that are built in addition to the teacher's."""
-        if self.teacher == "private-features":
+        if self.teacher in FEATURES:
             return self._features().networks(shape, student)
         return (self.network,)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train privately on `teacher.private`, then convert; `teacher.model` is not used."""
         class_source = move = None
-        if self.teacher == "private-features":
+        if self.teacher in FEATURES:
             typical, spending = self._moves_queries(teacher.shape), self._spending(budget, teacher.shape)
             release, white = self._features().train_and_whiten(teacher, spending, budget.delta, ctx)
             if self._share():
                 noise = ctx.privacy_noise("moments")
                 class_source = ClassImageSource(class_images(teacher, spending.images_noise, noise, ctx))
             if typical:
-                network, white = cast(Classifier, release.student), cast(Whitening, white)
-                move = TypicalImages(Typicality(network, white, ctx))
+                typicality = Typicality(cast(Classifier, release.student), cast(Whitening, white), ctx)
+                move = TypicalImages(typicality, self._targets(typicality, teacher, ctx))
         else:
             release = self._by_dp_sgd(teacher, budget, ctx)
         if self.conversion == "none":
             return release
         model = cast(Classifier, release.student)
         if self.conversion == "transcribe":
-            release.student, release.synthetic = self._transcription().train(
+            release.student, release.synthetic = self._transcription(teacher.shape).train(
                 model, teacher, student, ctx, class_source, move
             )
         else:
@@ -272,7 +298,7 @@ class DpTeacher:
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """Return the game of an audit: one noisy gradient, or the releases of private features."""
-        if self.teacher != "private-features":
+        if self.teacher not in FEATURES:
             settings = self._training()
             parameters = calibrate(settings.parameters(RECORDS), budget)
             return gradient_game(settings, parameters, None, budget.delta)
@@ -290,8 +316,10 @@ class DpTeacher:
         return accounted_game(play, spending.ledger(steps=1), budget.delta, describe)
 
     def _features(self) -> FeatureTraining:
+        small = self.steps <= SMOKE["steps"]  # as the baselines at tier smoke
+        if self.teacher == "patch-features":
+            return PatchTraining(steps=self.steps, drawings=SMOKE["drawings"]) if small else PatchTraining()
         steps = min(FeatureTraining.steps, self.steps)
-        small = steps <= SMOKE["steps"]  # as private-features at tier smoke
         return FeatureTraining(steps=steps, drawings=SMOKE["drawings"] if small else FeatureTraining.drawings)
 
     def _spending(self, budget: Budget, shape: tuple[int, int, int]) -> Spending:
@@ -339,7 +367,13 @@ class DpTeacher:
             generator=self.generator,
         )
 
-    def _transcription(self) -> SoftTranscription:
+    def _transcription(self, shape: tuple[int, int, int] | None = None) -> SoftTranscription:
+        """Return the settings of `conversion transcribe`, for images of shape (c, h, w) with their flips."""
+        is_mirrored = shape is not None and self.teacher in FEATURES and self._features().is_mirrored(shape)
         return SoftTranscription(
-            queries=self.queries, student_steps=self.transcription_steps, prior=self.prior, balanced=self.balanced
+            queries=self.queries,
+            student_steps=self.transcription_steps,
+            prior=self.prior,
+            balanced=self.balanced,
+            flips=is_mirrored if self.flips == "auto" else self.flips == "on",
         )

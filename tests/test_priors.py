@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bench import data, plugins, priors, testing
 from bench.errors import UnknownName
-from bench.priors.drawing import Draws, pixel_positions, texture
-from bench.priors.kinds import faces, pen, shapes
+from bench.priors.drawing import Draws, pixel_positions, power_law_field, texture
+from bench.priors.kinds import faces, leaves, pen, shapes
 
 NAMES = list(plugins.entries("prior"))
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
@@ -176,3 +176,57 @@ def test_texture_is_smoother_with_larger_exponent() -> None:
     rough, smooth = (texture(100, GREY, draws(), (exponent, exponent)) for exponent in (0.0, 3.0))
     near = [float(likeness(field[..., 1:], field[..., :-1]).mean()) for field in (rough, smooth)]
     assert abs(near[0]) < 0.1 and near[1] > 0.9
+
+
+def test_power_law_field_has_the_slope_of_its_exponent() -> None:
+    """The amplitude of a frequency falls with its exponent: the ratio at 2 and 8 cycles is 4^exponent."""
+    for exponent in (0.0, 1.0, 2.0):
+        field = power_law_field(400, (3, 64, 64), draws(), (exponent, exponent))
+        amplitude = torch.fft.rfft2(field).abs().square().mean((0, 1)).sqrt()
+        assert math.log(float(amplitude[0, 2] / amplitude[0, 8]), 4) == pytest.approx(exponent, abs=0.1)
+        assert torch.allclose(field.mean((2, 3)), torch.zeros(400, 3), atol=1e-4)
+        assert torch.allclose(field.std((2, 3)), torch.ones(400, 3), atol=1e-3)
+
+
+def test_leaves_have_sizes_of_the_power_law() -> None:
+    sizes = leaves.draw_sizes(40_000, draws())
+    assert float(sizes.min()) >= leaves.SMALLEST_LEAF and float(sizes.max()) <= leaves.LARGEST_LEAF
+    for size in (0.15, 0.3, 0.8):  # 1 - F(s) of the density proportional to s^-2
+        low, high = 1 / leaves.SMALLEST_LEAF, 1 / leaves.LARGEST_LEAF
+        assert within(float((sizes > size).float().mean()), (1 / size - high) / (low - high), 40_000)
+
+
+def test_leaves_vary_more_in_lightness_than_in_colour() -> None:
+    palette = leaves.draw_palette(2000, 3, draws())
+    light = palette.mean(2)
+    assert float((palette - light[..., None]).square().mean()) < 0.5 * float(light.var())
+    grey = leaves.draw_palette(2000, 1, draws())
+    assert grey.shape == (2000, leaves.PALETTE, 1) and float(grey.min()) >= 0 and float(grey.max()) <= 1
+
+
+def test_later_leaf_hides_earlier_surface(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one leaf that covers everything, the image is that leaf's surface."""
+    monkeypatch.setattr(leaves, "draw_outlines", lambda centre, size, pixels, draws: torch.ones(len(size), len(pixels)))
+    painted: list[Tensor] = []
+    scenes = leaves.Scenes(50, GREY, draws())
+    paint = scenes.paint
+
+    def paint_and_store(rows: Tensor) -> Tensor:
+        painted.append(paint(rows))
+        return painted[-1]
+
+    monkeypatch.setattr(scenes, "paint", paint_and_store)
+    monkeypatch.setattr(leaves, "MOST", 1)
+    image = leaves.draw_background(scenes, draws(1))
+    assert len(painted) == 2 and 0 < len(painted[1]) < 50
+    covered = torch.tensor([any(torch.equal(one, leaf) for leaf in painted[1]) for one in image])
+    assert int(covered.sum()) == len(painted[1])
+    assert all(torch.equal(image[row], painted[0][row]) for row in (~covered).nonzero()[:, 0])
+
+
+def test_share_of_leaves_has_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenes = leaves.Scenes(4000, (1, 8, 8), draws())
+    black = torch.full((4000, 1, 64), -1.0)
+    monkeypatch.setattr(leaves, "draw_outlines", lambda centre, size, pixels, draws: torch.ones(len(size), len(pixels)))
+    drawn_on = (leaves.draw_object(black.clone(), scenes, draws()) != black).flatten(1).any(1)
+    assert within(float(drawn_on.float().mean()), leaves.OBJECT, 4000)

@@ -35,9 +35,11 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from bench.api import Context
 from bench.dp_training.clipping import MOST_CHUNK, ROOM
@@ -303,6 +305,14 @@ class BlockWhitening:
 
 
 @dataclass(frozen=True)
+class LengthsAndLosses:
+    """Two (n,) numbers of the same images: Mahalanobis lengths, and cross-entropies to given classes."""
+
+    lengths: Tensor
+    losses: Tensor
+
+
+@dataclass(frozen=True)
 class Typicality:
     """Mahalanobis lengths of images with respect to the private records' features, differentiable in the images.
 
@@ -323,7 +333,19 @@ class Typicality:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return (n,) lengths of (n, c, h, w) images in [0, 1], in units of the length of a random direction."""
+        return self._lengths(self.network.features(images).float())
+
+    def with_classes(self, images: Tensor, classes: Tensor, temperature: float) -> LengthsAndLosses:
+        """Return the lengths, and the cross-entropy of the network's softmax outputs to `classes`, (n,) int64.
+
+        Both are computed from the same features, so that the second costs little time.
+        """
         features = self.network.features(images).float()
+        head = cast(nn.Linear, self.network.body.head)
+        logits = F.linear(features, head.weight.detach(), head.bias.detach()) / temperature
+        return LengthsAndLosses(self._lengths(features), F.cross_entropy(logits, classes, reduction="none"))
+
+    def _lengths(self, features: Tensor) -> Tensor:
         rows = features / features.norm(dim=1, keepdim=True).clamp_min(LEAST_NORM)
         with self.ctx.precision():
             return self.whitening.lengths(rows)

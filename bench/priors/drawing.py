@@ -69,6 +69,18 @@ def texture(
     Args:
         exponents: range of the random exponent of the spectrum; 0 is white noise, 3 resembles clouds.
     """
+    channels = shape[0]
+    field = power_law_field(count, shape, draws, exponents)
+    lightness = draws.normal(count, 1, 1, 1) + TINTED * hue(count, channels, draws)[..., None, None]
+    return torch.sigmoid(field * draws.uniform(0.5, 3.5, count, 1, 1, 1) + lightness)
+
+
+def power_law_field(count: int, shape: tuple[int, int, int], draws: Draws, exponents: tuple[float, float]) -> Tensor:
+    """Draw (n, c, h, w) Gaussian fields with power-law spectra; every channel has mean 0 and standard deviation 1.
+
+    Args:
+        exponents: as in `texture`.
+    """
     channels, height, width = shape
     rows = torch.fft.fftfreq(height, device=draws.device)[:, None]
     columns = torch.fft.rfftfreq(width, device=draws.device)[None]
@@ -76,9 +88,7 @@ def texture(
     spectrum = frequency ** -draws.uniform(*exponents, count, 1, 1, 1)
     white = correlated(draws.normal(count, channels, height, width))
     field = torch.fft.irfft2(torch.fft.rfft2(white) * spectrum, s=(height, width))
-    field = (field - field.mean((2, 3), keepdim=True)) / field.std((2, 3), keepdim=True).clamp_min(1e-6)
-    lightness = draws.normal(count, 1, 1, 1) + TINTED * hue(count, channels, draws)[..., None, None]
-    return torch.sigmoid(field * draws.uniform(0.5, 3.5, count, 1, 1, 1) + lightness)
+    return (field - field.mean((2, 3), keepdim=True)) / field.std((2, 3), keepdim=True).clamp_min(1e-6)
 
 
 def correlated(fields: Tensor) -> Tensor:

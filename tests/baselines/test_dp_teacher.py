@@ -19,6 +19,8 @@ from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.class_moments import class_images
 from bench.dp_training import clipping, feature_training
+from bench.dp_training.patch_training import PatchTraining
+from bench.nets.classifiers import patch_nets
 from bench.pipeline import run
 from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
@@ -90,11 +92,20 @@ def test_typical_queries_use_the_moment_at_no_cost(monkeypatch: pytest.MonkeyPat
     assert not torch.equal(answers(release), answers(plain))
 
 
+def test_class_weight_changes_queries_at_no_cost() -> None:
+    plain, release = (taught("private-features", "transcribe", **given) for given in ({}, {"class_weight": "5"}))
+    assert release.ledger.to_json() == plain.ledger.to_json() and release.claim == plain.claim
+    assert not torch.equal(answers(release), answers(plain))
+    with refused(r"class_weight .*typical off"):
+        smoke(DpTeacher, None, teacher="private-features", conversion="transcribe", typical="off", class_weight="1")
+
+
 def test_typical_queries_of_colour_images_are_refused() -> None:
-    method = DpTeacher(teacher="private-features", conversion="transcribe", typical="on")
-    with refused(r"typical on.*3x32x32"):
-        method.check(Budget(1.0), "cifar10", 10)
-    method.check(Budget(1.0), "fmnist", 10)
+    for given, named in (({"typical": "on"}, "typical on"), ({"class_weight": 0.1}, "class_weight 0.1")):
+        method = DpTeacher(teacher="private-features", conversion="transcribe", **given)  # type: ignore[arg-type]
+        with refused(rf"{named}.*3x32x32"):
+            method.check(Budget(1.0), "cifar10", 10)
+        method.check(Budget(1.0), "fmnist", 10)
 
 
 @pytest.mark.thorough
@@ -183,10 +194,46 @@ def test_noiseless_student_is_near_its_teacher(tmp_path: Path) -> None:
     assert teacher > 0.9 and accuracy("distil") > teacher - 0.1
 
 
+@pytest.mark.parametrize("kind", ["private-features", "patch-features"])
+def test_conversion_never_reads_records_after_the_private_training(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that are overwritten once the teacher is trained do not change the student."""
+    monkeypatch.setattr(patch_nets, "FILTERS", 40)
+    train, overwritten = feature_training.FeatureTraining.train_and_whiten, []
+
+    def train_then_overwrite(self: Any, teacher: Teacher, *given: Any) -> Any:
+        found = train(self, teacher, *given)
+        for tensor in teacher.private or ():
+            tensor.zero_()
+        overwritten.append(teacher.private is not None)
+        return found
+
+    before = taught(kind, "transcribe")
+    monkeypatch.setattr(feature_training.FeatureTraining, "train_and_whiten", train_then_overwrite)
+    after = taught(kind, "transcribe")
+    assert overwritten == [True] and torch.equal(answers(before), answers(after))
+
+
+def test_patch_features_teacher_has_steps_and_account_of_the_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patch_nets, "FILTERS", 40)
+    release = taught("patch-features", "transcribe")
+    (entry,) = release.ledger.entries()
+    assert entry.count == feature_training.SMOKE["steps"] and release.arch == "datalens"
+    assert epsilon_of(release.ledger) == pytest.approx(3.0, rel=1e-3)
+    found = configure(DpTeacher, "quick", {"teacher": "patch-features", "conversion": "transcribe"}, "method")
+    assert found._spending(Budget(1.0), SHAPE) == PatchTraining().spending("public", Budget(1.0))
+
+
+@pytest.mark.parametrize("given", [{"typical": "on"}, {"clip": "1"}], ids=str)
+def test_patch_features_teacher_refuses_options_that_it_ignores(given: dict[str, str]) -> None:
+    with refused(rf"{next(iter(given))} .*teacher patch-features"):
+        smoke(DpTeacher, None, teacher="patch-features", conversion="transcribe", **given)
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["dp-sgd", "private-features"])
+@pytest.mark.parametrize("kind", ["dp-sgd", "private-features", "patch-features"])
 @pytest.mark.parametrize("conversion", ["distil", "transcribe"])
-def test_conversion_of_either_teacher_is_free(kind: str, conversion: str) -> None:
+def test_conversion_of_every_teacher_is_free(kind: str, conversion: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patch_nets, "FILTERS", 40)
     single, other = taught(kind, "none"), taught(kind, conversion)
     assert other.arch == "datalens" and single.arch != "datalens"
     assert other.ledger.to_json() == single.ledger.to_json() and other.claim == single.claim
@@ -235,3 +282,14 @@ def test_smoke_uses_few_prior_draws() -> None:
     for tier, expected in (("smoke", (3, 64)), ("quick", (feature_training.FeatureTraining.steps, 6000))):
         found = configure(DpTeacher, tier, {"teacher": "private-features"}, "method")._features()
         assert (found.steps, found.drawings) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "grey", "colour"),
+    [({}, False, False), ({"teacher": "private-features"}, False, True), ({"teacher": "patch-features"}, False, True),
+     ({"teacher": "private-features", "flips": "off"}, False, False), ({"flips": "on"}, True, True)],
+    ids=str,
+)  # fmt: skip
+def test_flips_follow_the_private_classifier(given: dict[str, str], grey: bool, colour: bool) -> None:
+    method = configure(DpTeacher, "quick", {"conversion": "transcribe", **given}, "method")
+    assert [method._transcription(shape).flips for shape in ((1, 28, 28), (3, 32, 32))] == [grey, colour]

@@ -11,11 +11,12 @@ import torch
 from baseline_runs import accuracy, epsilon_of, forbidden_teacher, record_calls, refused, rng
 from dp_accounting import NonPrivateDpEvent
 
-from baselines.patch_features import PatchFeatures, steps_for
+from baselines.patch_features import PatchFeatures
 from bench.api import Context, Release
 from bench.dp_training import feature_training
 from bench.dp_training.fixed_features import half_rows
 from bench.dp_training.linear_head import clipped_sum
+from bench.dp_training.patch_training import steps_for
 from bench.dp_training.whitening import BlockWhitening
 from bench.nets.classifiers import patch_nets
 from bench.privacy import Budget

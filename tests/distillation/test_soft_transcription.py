@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bench.distillation.transcription import learner
 from bench.distillation.transcription.learner import (
     LARGEST_WEIGHT,
     Schedule,
     StudentTrainer,
     class_balanced_weights,
+    flip_some,
 )
 from bench.distillation.transcription.likelihoods import soft_loss
 from bench.distillation.transcription.loop import Transcription
@@ -130,3 +132,29 @@ def test_student_trainer_draws_balanced_or_all_readings(balanced: bool) -> None:
 def test_settings_out_of_range_are_refused(given: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(given))):
         SoftTranscription(**given)  # type: ignore[arg-type]
+
+
+def test_flipped_images_keep_their_responses() -> None:
+    """Half of a batch is mirrored; the choice differs between steps."""
+    images = torch.rand(400, *SHAPE, generator=torch.Generator().manual_seed(0))
+    rng = torch.Generator().manual_seed(1)
+    first, second = flip_some(images, rng), flip_some(images, rng)
+    for found in (first, second):
+        same, mirrored = ((found == other).flatten(1).all(1) for other in (images, images.flip(3)))
+        assert bool((same ^ mirrored).all()) and 150 < int(mirrored.sum()) < 250
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_student_sees_mirrored_images_only_with_flips(flips: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the students of the committee, which few queries have."""
+    called: list[int] = []
+
+    def counted(images: Tensor, rng: torch.Generator) -> Tensor:
+        called.append(len(images))
+        return flip_some(images, rng)
+
+    monkeypatch.setattr(learner, "flip_some", counted)
+    settings = SoftTranscription(queries=48, student_steps=4, flips=flips, prior="noise")
+    settings.train(toy_teacher().model, toy_teacher(), "datalens", context())
+    assert bool(called) == flips and len(called) % settings.student_steps == 0

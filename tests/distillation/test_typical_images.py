@@ -9,7 +9,7 @@ from torch import Tensor
 from bench import nets
 from bench.data import to_float
 from bench.distillation.class_moments import typical_images
-from bench.distillation.class_moments.typical_images import TypicalImages
+from bench.distillation.class_moments.typical_images import ClassTargets, TypicalImages
 from bench.distillation.transcription.queries import to_bytes
 from bench.distillation.transcription.soft import SoftTranscription
 from bench.dp_training.whitening import Typicality, Whitening, private_whitening
@@ -101,3 +101,40 @@ def test_soft_transcription_queries_transformed_images() -> None:
 def test_too_few_images_stay_unchanged(count: int) -> None:
     images = drawn(count)
     assert torch.equal(typical(toy_private()[0])(images, torch.Generator().manual_seed(3)), images)
+
+
+def test_lengths_and_losses_by_hand() -> None:
+    """Lengths are those without classes, losses those of the logits divided by the temperature."""
+    records = toy_private(n=100)[0]
+    network = nets.build("wavelet-linear", SHAPE, CLASSES).eval().requires_grad_(False)
+    typicality = Typicality(network, whitening(network, records), context())
+    images, classes = to_float(drawn(6)), torch.arange(6) % CLASSES
+    found = typicality.with_classes(images, classes, temperature=0.5)
+    torch.testing.assert_close(found.lengths, typicality(images))
+    log_p = (network(images) / 0.5).log_softmax(1)
+    torch.testing.assert_close(found.losses, -log_p[torch.arange(6), classes])
+
+
+def test_class_targets_make_the_classes_of_drawings_more_even(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images of one brightness are of one class; targets move them to all classes."""
+    monkeypatch.setattr(typical_images, "SHARE", 1.0)
+
+    def objective(images: Tensor, classes: Tensor) -> Tensor:
+        return (images.mean((1, 2, 3)) - classes / 2).square()
+
+    images = torch.full((300, *SHAPE), 128, dtype=torch.uint8)
+    move = TypicalImages(lambda x: x.sum((1, 2, 3)), ClassTargets(objective, 3))
+    moved = to_float(move(images, torch.Generator().manual_seed(0))).mean((1, 2, 3)) - 128 / 255
+    darker, same, lighter = (int(found.sum()) for found in (moved < -0.05, moved.abs() <= 0.05, moved > 0.05))
+    assert darker + same + lighter == 300 and min(darker, same, lighter) > 60
+
+
+def test_targets_are_drawn_after_the_choice_of_images() -> None:
+    """So that the same images are moved with and without targets."""
+    images, typicality = drawn(21), typical(toy_private()[0])
+    targets = ClassTargets(lambda x, classes: x.sum((1, 2, 3)), CLASSES)
+    changed = [
+        (move(images, torch.Generator().manual_seed(3)) != images).flatten(1).any(1)
+        for move in (typicality, TypicalImages(typicality.lengths, targets))
+    ]
+    assert torch.equal(changed[0], changed[1])

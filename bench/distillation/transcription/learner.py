@@ -36,6 +36,7 @@ class Schedule:
         jitter: True = randomly rotate, scale, shear and shift stored images whenever they are reused.
         balanced: True = draw readings so that their most likely classes are equally frequent; False = pass over all
             readings before repeating any.
+        flips: True = mirror half of the images, chosen again whenever they are reused.
     """
 
     steps: int
@@ -43,6 +44,7 @@ class Schedule:
     batch: int
     jitter: bool
     balanced: bool = False
+    flips: bool = False
 
 
 class StudentTrainer:
@@ -80,6 +82,8 @@ class StudentTrainer:
             images = to_float(annotated.images[rows])
             if self._schedule.jitter:
                 images = random_affine(images, self._rng)
+            if self._schedule.flips:
+                images = flip_some(images, self._rng)
             with self._ctx.precision():
                 loss = self._loss(self._call(images).float(), annotated.readings[rows])
                 if self._regulariser is not None:
@@ -88,6 +92,12 @@ class StudentTrainer:
             self._rate.step()
             self._done += 1
             advance(1)
+
+
+def flip_some(images: Tensor, rng: torch.Generator) -> Tensor:
+    """Mirror each of (n, c, h, w) images with probability 1/2."""
+    chosen = torch.rand(len(images), 1, 1, 1, generator=rng, device=images.device) < 0.5
+    return torch.where(chosen, images.flip(3), images)
 
 
 def class_balanced_weights(readings: Tensor) -> Tensor:

@@ -82,6 +82,7 @@ class Transcription:
         copies: augmented copies of every chosen image, each queried once; their readings are summed. N / copies images
             are chosen.
         balanced: True = images are drawn for training so that their most likely classes are equally frequent.
+        flips: True = half of the images are mirrored whenever they are reused.
     """
 
     queries: int
@@ -98,6 +99,7 @@ class Transcription:
     members: int = 1
     copies: int = 1
     balanced: bool = False
+    flips: bool = False
 
     @classmethod
     def of(cls, options: TranscriptionOptions, queries: int, unreliable: bool = False) -> Transcription:
@@ -146,7 +148,7 @@ class Transcription:
     @property
     def schedule(self) -> Schedule:
         """Return the schedule of every student, except one taught by a committee."""
-        return Schedule(self.steps, self.gamma_s, self.batch, self.jitter, self.balanced)
+        return Schedule(self.steps, self.gamma_s, self.batch, self.jitter, self.balanced, self.flips)
 
     def train(
         self,

@@ -39,6 +39,7 @@ class SoftTranscription(TranscriptionOptions):
     Attributes:
         queries: number of queries to the classifier.
         balanced: True = images are drawn for training so that their most likely classes are equally frequent.
+        flips: True = half of the images are mirrored whenever the student is trained on them.
     """
 
     evolve: float = 0.5
@@ -46,6 +47,7 @@ class SoftTranscription(TranscriptionOptions):
     student_steps: int = 2400
     queries: int = 60_000
     balanced: bool = True
+    flips: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,20 +71,24 @@ class SoftTranscription(TranscriptionOptions):
             second_source: source of half of the new images; None = all come from the prior.
             transform: transform of every round's images before they are queried.
         """
-        source, rng = image_source(self.prior, teacher, ctx), ctx.generator("temperature")
+        source = image_source(self.prior, teacher, ctx)
         if second_source is not None:
             source = HalfAndHalf(source, second_source)
-        drawn = to_bytes(source.draw(min(DRAWINGS, self.queries), teacher.shape, rng))
-        temperature = find_temperature(compute_logits(model, drawn), min(ENTROPY, math.log(teacher.classes) / 2))
+        temperature = self.temperature(model, teacher, source, ctx)
 
         def query(images: Tensor, ours: Tensor) -> Tensor:
             with torch.no_grad():
                 return (model(images).float() / temperature).log_softmax(1)
 
-        settings = replace(Transcription.of(self, self.queries), balanced=self.balanced)
+        settings = replace(Transcription.of(self, self.queries), balanced=self.balanced, flips=self.flips)
         title = "private classifier"
         phi_s, images = settings.train(teacher, student, source, query, ctx, title, soft_loss, transform=transform)
         return phi_s, images[:SHOWN]
+
+    def temperature(self, model: nn.Module, teacher: Teacher, source: Source, ctx: Context) -> float:
+        """Return the temperature of the model's responses to new images of `source`; other arguments as `train`."""
+        drawn = to_bytes(source.draw(min(DRAWINGS, self.queries), teacher.shape, ctx.generator("temperature")))
+        return find_temperature(compute_logits(model, drawn), min(ENTROPY, math.log(teacher.classes) / 2))
 
 
 def find_temperature(logits: Tensor, entropy: float) -> float:
