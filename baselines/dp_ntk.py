@@ -80,7 +80,7 @@ class DpNtk(MeanEmbeddingGenerator):
     source: ClassVar[str] = "DP-NTK 2023"
     tiers: ClassVar[Tiers] = {
         "smoke": {**SMOKE, "width": 8, "steps": 4, "batch": 16},
-        "quick": {**QUICK, "steps": 300, "batch": 250},
+        "quick": {**QUICK, "steps": 900, "batch": 250},
     }
     departures: ClassVar[tuple[Departure, ...]] = (STUDENT_BY_ADAM,)
     only_with: ClassVar[dict[str, str]] = {"decay": "epochs>1"}

@@ -231,6 +231,6 @@ def test_generator_is_fitted_at_a_falling_rate(monkeypatch: pytest.MonkeyPatch) 
 
     rates = runs.rates_of(monkeypatch, torch.optim.Adam)
     method, generator = smoke(batch="8", epochs="3", steps="80", rate="0.1", decay="0.5"), Shade()
-    method.fit(generator, Shades(), torch.tensor([[0.7]]), context())
+    method.fit(generator, Shades(), torch.tensor([[0.7]]), context())  # type: ignore[arg-type]
     assert float(generator.shade.detach()) == pytest.approx(0.7, abs=0.01) and not generator.training
     assert rates == pytest.approx([0.1] * 80 + [0.05] * 80 + [0.025] * 80)
