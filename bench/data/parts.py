@@ -103,7 +103,7 @@ def private_class_numbers(data: ImageData, split: Split) -> Tensor:
 def attacker_has_other_classes(data: ImageData, split: Split) -> bool:
     """Return whether all of the attacker's images are of classes that are not private.
 
-    Outsiders of a data set whose classes are people are not counted: a face judge tells people apart there
+    Outsiders of a data set whose classes are people are not counted: a face judge distinguishes people there
     (`bench.pipeline.face_judge`).
     """
     return split.name in HALVES or (split.outside and not facts(data.name).classes_are_people)

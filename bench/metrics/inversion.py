@@ -29,7 +29,7 @@ def confusion(evaluator_logits: Tensor, targets: Tensor, classes: int | None = N
     """Return (classes, outputs) int64 counts: row the target class, column the evaluator's class.
 
     Args:
-        evaluator_logits: (n, outputs), of the classes first and of others that are no targets after them.
+        evaluator_logits: (n, outputs), those of the targets first.
         targets: (n,) int64, each in [0, classes).
         classes: number of classes; None = all outputs.
 

@@ -52,7 +52,7 @@ def power(hits_teacher: Tensor, hits_random: Tensor, alpha: float = SIGNIFICANCE
 
     Args:
         hits_teacher, hits_random: (c, k) counts of reconstructions, row the target class, column the evaluator's class;
-            k >= c >= 2, no empty row. Columns after the first c are classes that are no targets.
+            k >= c >= 2, no empty row. The first c columns are the target classes.
         alpha: level of both tests, in (0, 1).
 
     Raises:

@@ -49,7 +49,7 @@ def gain_over_retrieval(attack: Tensor, retrieval: Tensor, tail: float = 0.025) 
 
     Args:
         attack, retrieval: (c, k) counts of images, row the target class, column the evaluator's class; k >= c >= 2, no
-            empty row. Columns after the first c are classes that are no targets.
+            empty row. The first c columns are the target classes.
         tail: error probability of each limit of the interval.
 
     Raises:

@@ -140,7 +140,7 @@ class StageResult:
 
 
 def new_network(arch: str, material: Material, seed: int, more_classes: int = 0) -> nets.Classifier:
-    """Build an untrained network for the images of a run, with `more_classes` outputs beside the private classes."""
+    """Build an untrained network for the images of a run; it has `more_classes` outputs after the private classes."""
     torch.manual_seed(seed)
     return nets.build(arch, material.data.shape, material.data.classes + more_classes)
 

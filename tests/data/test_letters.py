@@ -1,4 +1,4 @@
-"""The letters: what is drawn, and that the attacker's letters are not the private ones."""
+"""The data set letters: its images, and that the attacker's letters are not the private ones."""
 
 from pathlib import Path
 
