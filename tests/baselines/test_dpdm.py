@@ -110,7 +110,7 @@ def test_labels_are_dropped_once_per_record() -> None:
         seen.append(y)
         return x
 
-    played.denoiser.forward = spy  # type: ignore[method-assign]
+    played.denoiser.forward = spy
     played.denoiser.zero_grad()
     for key in Noise.of(rng(0)).bits(1000):
         played.loss({}, torch.zeros(1, 2, 2), torch.tensor(1), key)
