@@ -12,7 +12,7 @@ from bench.boards.tables import RELEASES
 from bench.core import records
 from bench.core.epsilon import PROTECTED, format_epsilon
 from bench.core.privacy import PrivacyReport
-from bench.core.results import Measure, attack_of, measures, utility_of
+from bench.core.results import WITHOUT_MODEL, Measure, attack_of, measures, utility_of
 from bench.core.verdict import decide
 from bench.pipeline.run import Outcome
 from bench.privacy.claims import dispute
@@ -160,6 +160,13 @@ def _attack(record: records.RunRecord) -> Iterator[str]:
     else:
         yield f"{attack.name}{count}: AUC for separating training records from others; guessing has 0.5"
         yield _compare({name: found.get("auc") for name, found in networks.items()}, is_share=False)
+        if (without_model := measures(record.metrics, WITHOUT_MODEL).get("auc")) is not None:
+            yield f"baseline, a classifier without any network: {_with_interval(without_model, is_share=False)}"
+        shares = {"student": attack.student.get("used_share"), "teacher": attack.teacher.get("used_share")}
+        if estimated := _compare(shares, is_share=False):
+            yield f"estimated share of these records that was used: {estimated}; the truth is 0.5"
+        elif (reason := record.missing.get("used_share")) is not None:
+            yield f"share of these records that was used: {reason}"
     if (epsilon := attack.student.get("membership_epsilon_lower")) is not None:
         indicated = format_epsilon(epsilon.value)
         yield f"the scores indicate an epsilon of {indicated}; 0 does not prove that the model is safe"
