@@ -98,8 +98,9 @@ def draw(kind: str, rest: Tensor, teacher: Teacher, given: argparse.Namespace) -
     rng = torch.Generator().manual_seed(100 + given.seed)
     new = round(given.queries * (1 - given.children))
     images = rest[:new] if kind == REAL else to_bytes(priors.load(kind).draw(new, teacher.shape, rng))
-    parents = torch.randint(0, len(images), (given.queries - new,), generator=rng)
-    images = torch.cat([images, to_bytes(mutate(to_float(images[parents]), rng))])
+    if new < given.queries:
+        parents = torch.randint(0, len(images), (given.queries - new,), generator=rng)
+        images = torch.cat([images, to_bytes(mutate(to_float(images[parents]), rng))])
     return images[torch.randperm(len(images), generator=rng)]
 
 
