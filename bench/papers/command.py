@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bench.cli.parsing import file_path
@@ -113,10 +113,7 @@ def execute(given: argparse.Namespace) -> int:
     ours = of_tier([result for board in read_boards(folder) for result in results(board)], given.tier)
     lines, controls = compare(entries, ours), without_noise(ours)
     if given.csv:
-        writer = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        for line in lines:  # without cells that a spreadsheet would execute
-            writer.writerow({key: csv_cell(cell) for key, cell in _cells(line, controls).items()})
+        _write([_cells(line, controls) for line in lines])
     else:
         _print(f"{entries[0].source}  (ours: {folder})", lines, controls)
     return 0
@@ -160,6 +157,13 @@ def _cells(line: Line, controls: Controls) -> dict[str, Cell]:
             "information": result.information,
         }
     return found
+
+
+def _write(found: Sequence[Mapping[str, Cell]]) -> None:
+    """Write lines as CSV, without cells that a spreadsheet would execute."""
+    writer = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: csv_cell(cell) for key, cell in line.items()} for line in found)
 
 
 def _print(title: str, lines: Sequence[Line], controls: Controls) -> None:

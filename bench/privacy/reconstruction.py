@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from scipy.special import betaincinv, log_ndtr, ndtr, ndtri
 from torch import Tensor
 
 from bench.core.verdict import Success, exceeds
@@ -154,6 +153,8 @@ def audit_reconstruction(game: ReconstructionGame, candidates: int, trials: int,
 
 def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
     """Return the ends of the 95 % Clopper-Pearson interval of a probability."""
+    from scipy.special import betaincinv  # here, as a cached run needs no scipy
+
     low = float(betaincinv(successes, trials - successes + 1, TAIL)) if successes else 0.0
     high = float(betaincinv(successes + 1, trials - successes, 1 - TAIL)) if successes < trials else 1.0
     return low, high
@@ -176,6 +177,8 @@ def gaussian_bound(kappa: float, mu: float) -> float:
     >>> round(gaussian_bound(0.1, 1.0), 4)
     0.3891
     """
+    from scipy.special import ndtr, ndtri
+
     return float(ndtr(ndtri(kappa) + mu))
 
 
@@ -264,6 +267,8 @@ def orthogonal_success(candidates: int, mu: float) -> float:
     >>> round(orthogonal_success(10, 1.0), 4)
     0.3409
     """
+    from scipy.special import log_ndtr
+
     t = torch.linspace(mu - REACH, mu + REACH, POINTS, dtype=torch.float64)
     density = torch.exp(-(t - mu).square() / 2) / math.sqrt(2 * math.pi)
     others = torch.exp((candidates - 1) * torch.from_numpy(log_ndtr(t.numpy())))

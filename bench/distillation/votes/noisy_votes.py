@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,9 @@ from bench.privacy.counts import Law, noisy_counts, require_count_scale
 from bench.privacy.events import gaussian_event, laplace_event
 from bench.privacy.information import gaussian_capacity, laplace_capacity
 from bench.privacy.noise import Noise, Source
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 MOST_QUERIES = 10_000_000
 """Largest number of queries that a budget may determine."""
@@ -84,11 +88,7 @@ class Aggregation:
         ):
             why, whole = f"noisy votes of {teachers} teachers, {votes} of which may move", unit == Unit.EXAMPLE
             carries = labels * self.capacity(teachers) if whole else None
-            if self.law == "gaussian":
-                event = gaussian_event(self.scale / (math.sqrt(2) * votes))
-            else:
-                event = laplace_event(self.scale / (2 * votes))
-            ledger.spend(event, count=labels, unit=unit, why=why, carries=carries)
+            ledger.spend(self._event(votes), count=labels, unit=unit, why=why, carries=carries)
             if self.threshold > 0:
                 event, why = gaussian_event(self.threshold_scale / votes), LARGEST
                 carries = compared * self.threshold_capacity(teachers) if whole else None
@@ -105,6 +105,11 @@ class Aggregation:
     def threshold_capacity(self, teachers: int) -> float:
         """Return an upper bound, in nats, on the information in one threshold result: one bit on a count in [0, n]."""
         return min(math.log(2), gaussian_capacity(2 * self.threshold_scale / teachers, 1))
+
+    def _event(self, votes: int) -> DpEvent:
+        if self.law == "gaussian":
+            return gaussian_event(self.scale / (math.sqrt(2) * votes))
+        return laplace_event(self.scale / (2 * votes))
 
 
 def posterior(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:
