@@ -240,6 +240,8 @@ class DpTeacher:
 
     def _moves_queries(self, shape: tuple[int, int, int]) -> bool:
         """Whether queries are moved towards typical records; this needs a second moment of the private records."""
+        if self.teacher != "private-features":  # `typical` and `class_weight` are not read then
+            return False
         whitened = (kind := self._features().kind(shape)) == "private"
         if not whitened and (self.typical == "on" or self.class_weight):
             option = "typical on" if self.typical == "on" else f"class_weight {self.class_weight:g}"

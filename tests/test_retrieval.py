@@ -154,7 +154,7 @@ def test_stored_features_equal_extracted_ones(toy: Path) -> None:
     evaluator = stages.train_evaluator(given, spec.evaluator).network
     features = evaluation.extract_features(evaluator, m.private[0], m.data.test_images, device)
     test = (m.data.test_images, m.data.test_labels)
-    new = evaluation.make_scorer(evaluator, m.private, test, features, device)
+    new = evaluation.make_scorer(evaluator, m.private, test, features, device, m.data.classes)
     for one, other in ((kept.private, new.private), (kept.held_out, new.held_out)):
         assert torch.equal(one.features, other.features) and torch.equal(one.labels, other.labels)
     assert torch.equal(kept.directions, new.directions)
