@@ -30,13 +30,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from bench.api import Access, AttackerKnowledge, Context, MembershipResult, Target
+from bench.api import Access, Advance, AttackerKnowledge, Context, MembershipResult, Target
 from bench.config import Departure
+from bench.data import batch_size_for
 from bench.membership.confidences import (
     FEW,
     TEACHER_REFERENCES,
     ReferenceAttack,
-    query_probabilities,
+    query_parts,
     split_by_membership,
     true_class_probability,
 )
@@ -107,23 +108,22 @@ class Ramia(ReferenceAttack):
     def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
         """Run steps 1 to 3; return a float64 score per suspect."""
         references, members = self.reference_models(knowledge, ctx)
-        scores = []
-        with ctx.track("RaMIA: querying the samples of the ranges", self.samples) as advance:
-            for copy in transformed_copies(
-                knowledge.images, self.mirror, self.vertical, self.shift, self.rotation, self.centre
-            ):
-                own = self._signal(target, copy, knowledge.labels)
-                known = torch.stack([self._signal(one, copy, knowledge.labels) for one in references])
-                scores.append(self._of_sample(own, split_by_membership(known, members)[1]))
-                advance(1)
+        with ctx.track("RaMIA: querying the samples of the ranges", 1 + len(references)) as advance:
+            own = self._signals(target, knowledge, advance)
+            known = torch.stack([self._signals(one, knowledge, advance) for one in references], 1)
+        scores = [self._of_sample(px, split_by_membership(of, members)[1]) for px, of in zip(own, known, strict=True)]
         return MembershipResult(mean_of_largest(torch.stack(scores), self.top))
 
-    def _signal(self, model: Target, images: Tensor, labels: Tensor) -> Tensor:
-        """Return the (n,) numbers from which the score is computed: probabilities, or tempered log-probabilities."""
-        probabilities = query_probabilities(model, images, self.batch)
+    def _signals(self, model: Target, knowledge: AttackerKnowledge, advance: Advance) -> Tensor:
+        """Return (samples, n): the probabilities, or tempered log-probabilities, from which scores are computed."""
+        images = knowledge.images
+        copies = transformed_copies(images, self.mirror, self.vertical, self.shift, self.rotation, self.centre)
+        parts = (part for copy in copies for part in copy.split(batch_size_for(images, self.batch)))
+        probabilities, labels = query_parts(model, parts), knowledge.labels.repeat(self.samples)
+        advance(1)
         if self.score == "rmia":
-            return true_class_probability(probabilities, labels)
-        return tempered_log_probability(probabilities, labels, TEMPERATURE)
+            return true_class_probability(probabilities, labels).unflatten(0, (self.samples, -1))
+        return tempered_log_probability(probabilities, labels, TEMPERATURE).unflatten(0, (self.samples, -1))
 
     def _of_sample(self, own: Tensor, outside: Tensor) -> Tensor:
         """Return the (n,) scores s_i of one sample of each range."""

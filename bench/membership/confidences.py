@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -65,7 +66,12 @@ def query_probabilities(target: Target, images: Tensor, batch: int) -> Tensor:
     Raises:
         RunFailed: a response is not a number.
     """
-    responses = torch.cat([target.scores(part) for part in images.split(batch_size_for(images, batch))]).double()
+    return query_parts(target, images.split(batch_size_for(images, batch)))
+
+
+def query_parts(target: Target, parts: Iterable[Tensor]) -> Tensor:
+    """Query the target with parts of images, as `query_probabilities`; the responses are checked once."""
+    responses = torch.cat([target.scores(part) for part in parts]).double()
     if not bool(responses.isfinite().all()):
         raise RunFailed("a model returns probabilities that are not numbers; did its training diverge?")
     return responses
