@@ -20,7 +20,7 @@ install: .venv/.user
 # `bench run --method dpsd --attack gmi` with less of everything: a smaller teacher and judge, one student, a shorter attack.
 demo: .venv/.user
 	$(BIN)/bench run --method dpsd --attack pca-mi --dataset letters --split identity --teacher resnet10t \
-		--teacher.epochs 6 --evaluator.epochs 4 --method.committee 1 --method.student_steps 400
+		--method.committee 1 --method.student_steps 400
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
