@@ -41,12 +41,7 @@ class FetaParameters:
         ledger = Ledger()
         for noise, sampling, count, why in (
             (self.central, self.central_sampling, self.rounds, SUMS),
-            (
-                self.multiplier,
-                self.sampling,
-                self.steps,
-                CLIPPED,
-            ),
+            (self.multiplier, self.sampling, self.steps, CLIPPED),
         ):
             event = PoissonSampledDpEvent(sampling, gaussian_event(noise)) if noise > 0 else unprotected_event()
             if count:

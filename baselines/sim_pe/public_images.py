@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
@@ -89,6 +90,4 @@ def images_of(archive: np.lib.npyio.NpzFile, problem: str) -> Array:
 
 def joined(digests: list[str]) -> str:
     """Return a digest of several digests."""
-    import hashlib
-
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()

@@ -144,7 +144,7 @@ def draw(count: int, teacher: Teacher, rng: torch.Generator) -> Tensor:
 
 
 def steps_for(mu: float) -> int:
-    """Return the number of steps for a budget's mu: more where less noise allows them. An infinite mu is no noise.
+    """Return the number of steps for a budget's mu: more where less noise allows them; mu is infinite without noise.
 
     >>> [steps_for(mu) for mu in (0.0, 0.26805, 0.71912, 1.66603, math.inf)]
     [40, 80, 131, 199, 320]

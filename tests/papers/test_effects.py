@@ -87,12 +87,12 @@ def test_effect_of_attack_is_success_on_teacher(tmp_path: Path, monkeypatch: pyt
             table.writerow([name, "digits", json.dumps(none | {"attack": options}), 0, version, success, "0.9900"])
     monkeypatch.setitem(effects.FILES, "attack", file)
 
-    def told(name: str, option: str) -> str:
+    def describe(name: str, option: str) -> str:
         (departure,) = (each for each in described[name].departures if set(each.sets) == {option})
         return effects.describe_effect(name, described[name], departure)
 
-    assert told("gmi", "lr") == "digits: 81.0 %, without it 60.0 % (1 seed)"
-    assert told("rmia", "score") == "digits: AUC 0.540, without it AUC 0.530 (1 seed)"
+    assert describe("gmi", "lr") == "digits: 81.0 %, without it 60.0 % (1 seed)"
+    assert describe("rmia", "score") == "digits: AUC 0.540, without it AUC 0.530 (1 seed)"
 
 
 def test_reverting_options_are_printed_or_named_values() -> None:
