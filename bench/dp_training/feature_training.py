@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from bench import data, nets, priors
 from bench.api import Context, Release, Teacher
 from bench.config import Size, Solved
+from bench.dp_training.block_whitening import BlockWhitening
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
 from bench.dp_training.fixed_features import features_of, kept_features, unit_rows
 from bench.dp_training.games import accounted_game
@@ -25,13 +26,7 @@ from bench.dp_training.head_accounting import Neighbours, Spending, calibrated
 from bench.dp_training.linear_head import HeadSettings, noisy_descent, played_gradients
 from bench.dp_training.record_groups import RecordGroups, groups_of
 from bench.dp_training.records import private_records
-from bench.dp_training.whitening import (
-    BlockWhitening,
-    Whitening,
-    played_moments,
-    private_whitening,
-    public_whitening,
-)
+from bench.dp_training.whitening import Whitening, played_moments, private_whitening, public_whitening
 from bench.nets import Classifier
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame

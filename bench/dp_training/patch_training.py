@@ -16,10 +16,10 @@ from torch import Tensor
 from bench import priors
 from bench.api import Context, Teacher
 from bench.config import Size
+from bench.dp_training.block_whitening import WHITENING_VERSION, BlockWhitening
 from bench.dp_training.feature_training import FeatureTraining
 from bench.dp_training.fixed_features import digest_of, features_of, half_rows, sha256
 from bench.dp_training.head_accounting import Spending
-from bench.dp_training.whitening import WHITENING_VERSION, BlockWhitening
 from bench.nets import Classifier
 from bench.nets.classifiers.patch_nets import PatchRows
 from bench.privacy import Budget
@@ -54,6 +54,8 @@ class PatchTraining(FeatureTraining):
     """Features of an image: scattering and responses to 800 filters (both), or the responses only (patches)."""
     patch_share: float = 0.5
     """Share of the patch features in a whitened row's squared norm, in (0, 1)."""
+    wide: bool = False
+    """Whether there are 1,600 filters instead of 800."""
     whitening: Literal["auto", "private", "public", "none"] = "auto"
     """Whiten each kind of features by those of images drawn from a prior (auto, public), or not (none); private, by the
     records' own second moment, is refused, as it would need too much of the budget for rows of this length."""
@@ -75,7 +77,7 @@ class PatchTraining(FeatureTraining):
     def network_name(self, shape: tuple[int, int, int]) -> str:
         """Return the name of the released network for images of shape (c, h, w)."""
         kind = "patch-wavelet-linear" if self.features == "both" else "patch-linear"
-        return f"{kind}{'-mirrored' if self.is_mirrored(shape) else ''}"
+        return f"{'wide-' if self.wide else ''}{kind}{'-mirrored' if self.is_mirrored(shape) else ''}"
 
     def new_network(self, teacher: Teacher) -> Classifier:
         """Build the network and make its filters from drawings (step 1).

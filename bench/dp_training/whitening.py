@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -44,7 +43,7 @@ from torch import Tensor, nn
 from bench.api import Context
 from bench.dp_training.clipping import MOST_CHUNK, ROOM
 from bench.dp_training.exact_products import exact_products
-from bench.dp_training.fixed_features import HALF_ROOM, LEAST_NORM, normalised
+from bench.dp_training.fixed_features import LEAST_NORM, normalised
 from bench.dp_training.games import GROUP
 from bench.nets import Classifier
 from bench.privacy.noise import Noise, Source
@@ -59,9 +58,6 @@ PLAYED = 32
 """Number of records, and so of independent plays, in one second moment of an audit's game."""
 PART = 2048
 """Number of rows that are whitened at once."""
-
-WHITENING_VERSION = 1
-"""Version of `BlockWhitening`, in the key of kept rows: raised when whitened rows change."""
 
 
 @dataclass(frozen=True)
@@ -207,101 +203,6 @@ def _whitening(moment: Tensor, mean: Tensor, places: int, shift: float) -> White
     matrix = torch.linalg.solve_triangular(lower, eye, upper=False).T
     scale = math.sqrt(float(matrix.square().sum()) / len(moment))
     return Whitening(matrix.float().contiguous(), mean, places, scale)
-
-
-@dataclass(frozen=True)
-class BlockWhitening:
-    """Whitening of rows that consist of blocks, such as scattering and patch features, by public images.
-
-    The block u_b of a row becomes g_b L_b^-1 (u_b - mean_b), with L_b the Cholesky factor of the block's shifted
-    covariance among public images. The gain g_b gives the block of those images the mean length sqrt(share_b). Then
-    the whole row is scaled to norm 1.
-
-    Attributes:
-        means: for each block, (width,) float32.
-        factors: for each block L_b, (width, width) float32, lower triangular.
-        gains: for each block g_b > 0.
-    """
-
-    means: tuple[Tensor, ...]
-    factors: tuple[Tensor, ...]
-    gains: tuple[float, ...]
-
-    @classmethod
-    def of_public(cls, rows: Tensor, widths: Sequence[int], shares: Sequence[float], rho: float) -> BlockWhitening:
-        """Compute the whitening from public (n, d) rows, whose blocks have these widths, and shares that sum to 1.
-
-        Each block's covariance is shifted by rho times its mean diagonal. It is computed in float32, which a shift of
-        rho >= 1e-3 makes accurate enough: rounding errors change the features, and not their privacy.
-        """
-        means, factors = [], []
-        for block in rows.split(list(widths), 1):
-            values = block.float()
-            mean = values.mean(0)
-            values = values - mean
-            covariance = values.T @ values / len(values)
-            covariance.diagonal().add_(rho * covariance.diagonal().mean())
-            means.append(mean)
-            factors.append(torch.linalg.cholesky(covariance))
-            del covariance, values
-        plain = cls(tuple(means), tuple(factors), (1.0,) * len(means))
-        some = rows[:PART].to(means[0].device, torch.float32)
-        lengths = [float(block.norm(dim=1).mean()) for block in plain._mapped(some)]
-        gains = tuple(math.sqrt(share) / length for share, length in zip(shares, lengths, strict=True))
-        return cls(plain.means, plain.factors, gains)
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """Whiten (n, d) rows of any norm and precision to (n, d) float16 rows of norm at most 1.
-
-        Each row is scaled to norm 1 before and after. The result is on the factors' device.
-        """
-        made = torch.empty(rows.shape, dtype=torch.float16, device=self.means[0].device)
-        with exact_products(made.device):
-            for place, part in zip(made.split(PART), rows.split(PART), strict=True):
-                found = torch.cat(self._mapped(normalised(part.to(made.device, torch.float32))), 1)
-                place.copy_(normalised(found) * HALF_ROOM)
-        return made
-
-    def _mapped(self, rows: Tensor) -> list[Tensor]:
-        blocks = rows.split([len(mean) for mean in self.means], 1)
-        return [
-            gain * torch.linalg.solve_triangular(factor, (block - mean).T, upper=False).T
-            for block, mean, factor, gain in zip(blocks, self.means, self.factors, self.gains, strict=True)
-        ]
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the whitening as named tensors, from which `of_state` makes it again."""
-        found = {"gains": torch.tensor(self.gains, dtype=torch.float64)}
-        for number, (mean, factor) in enumerate(zip(self.means, self.factors, strict=True)):
-            found |= {f"mean{number}": mean, f"factor{number}": factor}
-        return found
-
-    @classmethod
-    def of_state(cls, state: Mapping[str, Tensor]) -> BlockWhitening:
-        """Make a whitening from its `state`."""
-        gains = tuple(state["gains"].tolist())
-        means, factors = (
-            tuple(state[f"{kind}{number}"] for number in range(len(gains))) for kind in ("mean", "factor")
-        )
-        return cls(means, factors, gains)
-
-    def folded(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a linear layer on unit rows with the same decisions as `weight` (classes, d) on whitened rows.
-
-        The final normalisation is left out, as it multiplies all logits of a row by the same number; rows of public
-        images have a norm of about 1 before it.
-
-        Returns:
-            weight (classes, d) and bias (classes,).
-        """
-        blocks, bias = [], torch.zeros(len(weight), device=weight.device)
-        for part, mean, factor, gain in zip(
-            weight.split([len(mean) for mean in self.means], 1), self.means, self.factors, self.gains, strict=True
-        ):
-            back = torch.linalg.solve_triangular(factor.T, gain * part.T, upper=True).T
-            blocks.append(back)
-            bias -= back @ mean
-        return torch.cat(blocks, 1), bias
 
 
 @dataclass(frozen=True)

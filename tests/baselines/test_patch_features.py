@@ -13,11 +13,11 @@ from dp_accounting import NonPrivateDpEvent
 
 from baselines.patch_features import PatchFeatures
 from bench.api import Context, Release
-from bench.dp_training import feature_training
+from bench.dp_training import block_whitening, feature_training
+from bench.dp_training.block_whitening import BlockWhitening, Leading, Triangular
 from bench.dp_training.fixed_features import half_rows
 from bench.dp_training.linear_head import clipped_sum
 from bench.dp_training.patch_training import steps_for
-from bench.dp_training.whitening import BlockWhitening
 from bench.nets.classifiers import patch_nets
 from bench.privacy import Budget
 from bench.privacy.witness import Trace, Witness
@@ -71,6 +71,41 @@ def test_folded_layer_decides_as_the_whitened_rows() -> None:
     folded, bias = white.folded(weight)
     blocks = torch.cat(white._mapped(rows), 1)
     assert torch.allclose(rows @ folded.T + bias, blocks @ weight.T, atol=1e-3)
+
+
+def test_leading_directions_whiten_as_the_whole_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, width = correlated_rows(60, (90,)), (90,)
+    whole = BlockWhitening.of_public(rows, width, (1.0,), 0.3)
+    monkeypatch.setattr(block_whitening, "LONG", 50)
+    leading = BlockWhitening.of_public(rows, width, (1.0,), 0.3)
+    assert isinstance(whole.maps[0], Triangular) and isinstance(leading.maps[0], Leading)
+    ours, theirs = (torch.cat(white._mapped(rows), 1) for white in (leading, whole))
+    assert torch.allclose(ours @ ours.T, theirs @ theirs.T, atol=1e-4)  # equal but for a rotation
+    again = BlockWhitening.of_state(leading.state())
+    assert torch.equal(again(rows), leading(rows))
+    weight = torch.randn(4, 90)
+    folded, bias = leading.folded(weight)
+    assert torch.allclose(rows @ folded.T + bias, ours @ weight.T, atol=1e-4)
+
+
+def test_fewer_directions_leave_the_others_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_whitening, "LONG", 50)
+    monkeypatch.setattr(block_whitening, "LEADING", 5)
+    rows = correlated_rows(60, (90,))
+    (leading,) = BlockWhitening.of_public(rows, (90,), (1.0,), 0.3).maps
+    assert isinstance(leading, Leading) and leading.directions.shape == (90, 5)
+    values = rows - rows.mean(0)
+    inside = values @ leading.directions @ leading.directions.T
+    moved = leading(values) - values
+    assert torch.allclose(moved, moved @ leading.directions @ leading.directions.T, atol=1e-5)
+    assert float(leading(inside).norm()) < float(inside.norm())
+
+
+def test_wide_network_has_twice_as_many_filters() -> None:
+    release = convert(Budget(math.inf), steps=40, rate=20, wide=True)
+    assert release.arch == "wide-patch-wavelet-linear"
+    assert release.student.body.trunk[0].patches.filters.shape == (80, 36)
+    assert accuracy(release) > 0.9
 
 
 @pytest.mark.parametrize("removed", [0, 255, 299])

@@ -1,6 +1,7 @@
 """Linear layers on fixed patch features, with or without scattering features: only the last layer is trained.
 
-Features of an image (after Coates and Ng, ICML 2011; Thiry et al., ICLR 2021), with K = 800 filters of 6x6 pixels:
+Features of an image (after Coates and Ng, ICML 2011; Thiry et al., ICLR 2021), with K = 800 filters of 6x6 pixels, or
+1,600 in the networks `wide-...`:
 
 1. Every patch p of the image is normalised: (p - mean(p)) / sqrt(var(p) + (10/255)^2 / 10), with the unbiased variance.
 2. y = D Z (p - mu): Z and mu whiten the patches of drawings, and the rows of D are K whitened patches of drawings,
@@ -33,6 +34,10 @@ NETWORKS = {
     "patch-linear-mirrored": "PatchLinearMirrored",
     "patch-wavelet-linear": "PatchWaveletLinear",
     "patch-wavelet-linear-mirrored": "PatchWaveletLinearMirrored",
+    "wide-patch-linear": "WidePatchLinear",
+    "wide-patch-linear-mirrored": "WidePatchLinearMirrored",
+    "wide-patch-wavelet-linear": "WidePatchWaveletLinear",
+    "wide-patch-wavelet-linear-mirrored": "WidePatchWaveletLinearMirrored",
 }
 """Network name -> class."""
 SMALLEST, LARGEST = 8, 64
@@ -63,6 +68,7 @@ class PatchFeatures(nn.Module):
     Args:
         shape: (c, h, w), sides of 8 to 64, c 1 or 3.
         mirrored: whether features are averaged over the image and its mirror image.
+        wide: whether there are 2 K filters instead of K.
 
     Raises:
         BenchError: image shapes it cannot take.
@@ -72,7 +78,7 @@ class PatchFeatures(nn.Module):
     offsets: Tensor
     cells: Tensor
 
-    def __init__(self, shape: Shape, mirrored: bool = False) -> None:
+    def __init__(self, shape: Shape, mirrored: bool = False, wide: bool = False) -> None:
         super().__init__()
         check_image_size("patch-linear", shape, SMALLEST, LARGEST)
         channels, height, width = shape
@@ -82,21 +88,22 @@ class PatchFeatures(nn.Module):
         rows, columns = height - SIDE + 1, width - SIDE + 1
         positions = torch.eye(rows * columns).view(-1, 1, rows, columns)
         self.at_once = max(CACHED // (rows * columns), 1)
-        self.register_buffer("filters", F.normalize(torch.randn(FILTERS, channels * SIDE * SIDE)))
-        self.register_buffer("offsets", torch.zeros(FILTERS))
+        count = FILTERS * (2 if wide else 1)
+        self.register_buffer("filters", F.normalize(torch.randn(count, channels * SIDE * SIDE)))
+        self.register_buffer("offsets", torch.zeros(count))
         self.register_buffer("cells", F.adaptive_avg_pool2d(positions, GRID).flatten(1), persistent=False)
 
     @property
     def outputs(self) -> int:
-        """Return the number of features, 18 K."""
-        return 2 * FILTERS * GRID * GRID
+        """Return the number of features, 18 for each filter."""
+        return 2 * len(self.filters) * GRID * GRID
 
     @torch.no_grad()
     def fit(self, drawings: Tensor, rng: torch.Generator) -> None:
         """Compute the filters D Z and the offsets -D Z mu from public images, in place.
 
         Args:
-            drawings: (n, c, h, w) float32 in [0, 1] with at least K patches that are not flat.
+            drawings: (n, c, h, w) float32 in [0, 1] with at least as many patches that are not flat as filters.
             rng: chooses the patches of the dictionary, on the CPU.
 
         Raises:
@@ -106,12 +113,13 @@ class PatchFeatures(nn.Module):
         variance = patches.var(1, keepdim=True)
         patches = (patches - patches.mean(1, keepdim=True)) / (variance + CONTRAST).sqrt()
         patches = patches[variance[:, 0] > FLAT]
-        if len(patches) < FILTERS:
-            raise Incompatible(f"{len(patches)} patches of drawings; patch features need {FILTERS}: draw more images")
+        count = len(self.filters)
+        if len(patches) < count:
+            raise Incompatible(f"{len(patches)} patches of drawings; patch features need {count}: draw more images")
         mean = patches.mean(0)
         values, vectors = torch.linalg.eigh((patches - mean).T.double() @ (patches - mean).double() / len(patches))
         whiten = (vectors * (values + REGULARISED).rsqrt() @ vectors.T).float()
-        chosen = torch.randperm(len(patches), generator=rng)[:FILTERS]
+        chosen = torch.randperm(len(patches), generator=rng)[:count]
         dictionary = F.normalize((patches[chosen] - mean) @ whiten)
         self.filters.copy_(dictionary @ whiten)
         self.offsets.copy_(-(self.filters.cpu() @ mean))
@@ -151,11 +159,12 @@ class PatchRows(nn.Module):
         shape: (c, h, w), sides of 8 to 64, c 1 or 3.
         mirrored: whether features are averaged over the image and its mirror image.
         scattering: whether the row begins with the image's scattering features.
+        wide: whether there are 2 K filters instead of K.
     """
 
-    def __init__(self, shape: Shape, mirrored: bool, scattering: bool) -> None:
+    def __init__(self, shape: Shape, mirrored: bool, scattering: bool, wide: bool = False) -> None:
         super().__init__()
-        self.patches = PatchFeatures(shape, mirrored)
+        self.patches = PatchFeatures(shape, mirrored, wide)
         self.scattering = WaveletFeatures(shape, mirrored) if scattering else None
         self.blocks = [self.patches.outputs]
         if self.scattering is not None:
@@ -184,10 +193,12 @@ class PatchLinear(SmallNet):
     """Whether features are averaged over the image and its mirror image: for photographs, not for digits."""
     scattering: ClassVar[bool] = False
     """Whether rows have scattering features too, of the same norm."""
+    wide: ClassVar[bool] = False
+    """Whether there are 2 K filters instead of K."""
 
     def __init__(self, shape: Shape, classes: int) -> None:
         super().__init__()
-        rows = PatchRows(shape, type(self).mirrored, type(self).scattering)
+        rows = PatchRows(shape, type(self).mirrored, type(self).scattering, type(self).wide)
         self.trunk = nn.Sequential(rows)
         self.head = nn.Linear(sum(rows.blocks), classes)
 
@@ -208,3 +219,27 @@ class PatchWaveletLinearMirrored(PatchLinearMirrored):
     """`patch-wavelet-linear` on the mean features of an image and its mirror image, for photographs."""
 
     scattering: ClassVar[bool] = True
+
+
+class WidePatchLinear(PatchLinear):
+    """`patch-linear` with 1,600 filters: 28,800 numbers."""
+
+    wide: ClassVar[bool] = True
+
+
+class WidePatchLinearMirrored(PatchLinearMirrored):
+    """`patch-linear-mirrored` with 1,600 filters."""
+
+    wide: ClassVar[bool] = True
+
+
+class WidePatchWaveletLinear(PatchWaveletLinear):
+    """`patch-wavelet-linear` with 1,600 filters: 32,769 numbers for 1x28x28, 44,352 for 3x32x32."""
+
+    wide: ClassVar[bool] = True
+
+
+class WidePatchWaveletLinearMirrored(PatchWaveletLinearMirrored):
+    """`patch-wavelet-linear-mirrored` with 1,600 filters."""
+
+    wide: ClassVar[bool] = True
