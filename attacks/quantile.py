@@ -32,7 +32,7 @@ from bench.membership.confidences import TINY, query_probabilities, true_class_p
 from bench.membership.neighbours import Components
 from bench.validate import at_least, positive
 
-MIN_RECORDS, FOLDS = 1000, 5
+FOLDS = 5
 MIN_ERROR = 1e-12
 """Smallest squared residual."""
 MEAN_LOG_CHI_SQUARE = -1.2703628454614782
@@ -47,6 +47,7 @@ class Quantile:
     reference: ClassVar[str] = "Bertran et al., NeurIPS 2023, arXiv 2307.03694, Algorithm 1"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"
+    min_records: ClassVar[int] = 1000
     tiers: ClassVar[dict[str, dict[str, int | str]]] = {}
 
     components: int = 64
@@ -62,7 +63,8 @@ class Quantile:
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """Return a skip reason or None: too few records outside the training set."""
-        return None if aux >= MIN_RECORDS else f"{aux} labelled auxiliary records; expected at least {MIN_RECORDS}"
+        least = self.min_records
+        return None if aux >= least else f"{aux} labelled auxiliary records; expected at least {least}"
 
     def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
         """Run steps 1 to 3; return a float64 score per suspect."""

@@ -128,7 +128,10 @@ class Description:
         return usual | _changes(self.departures, self.tiers, tier, variant or self.default_variant)
 
 
-FACTS = ("version", "reference", "unit", "goal", "access", "seen_test_sets")
+FACTS = (
+    "version", "reference", "unit", "goal", "access", "seen_test_sets", "releases_images", "is_null", "labelled",
+    "min_records",
+)  # fmt: skip
 """Facts of methods and attacks where every option has its default."""
 
 

@@ -166,6 +166,8 @@ class MembershipAttack(Protocol):
         access: the least access level that the attack needs; it gets exactly this level.
         labelled: optional; False if the attack needs no labels of the attacker's images, neither for learning nor for
             reference models, so that it also runs where those images show other people (`--split identity`).
+        min_records: optional; the least population for which `skip_reason` gives no reason. The table of coverage
+            (`bench leaderboard --coverage`) reads it without loading the attack.
     """
 
     version: ClassVar[int]

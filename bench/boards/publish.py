@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +15,7 @@ from filelock import FileLock
 from bench import progress
 from bench.boards.audit_bounds import by_release, with_audit_result
 from bench.boards.build import build
+from bench.boards.gaps import Gap, findings, gaps_without_board, read_gaps
 from bench.boards.records import (
     add,
     dataset,
@@ -217,17 +219,38 @@ def expected(boards: Path, only: str | None = None) -> list[Board]:
     return [build(of, audits[name], has_audits=True) for name, of in sorted(records.items())]
 
 
+@dataclass(frozen=True)
+class Check:
+    """Findings on a folder of boards, one line each.
+
+    Attributes:
+        differences: committed tables that differ from their records.
+        uncovered: attacks that are missing on recommended releases, and known gaps that are none.
+    """
+
+    differences: list[str]
+    uncovered: list[str]
+
+
 def differences(boards: Path, processes: int = 1) -> list[str]:
-    """Return one line per committed table that differs from the records; empty if all are equal.
+    """Return one line per committed table that differs from the records; empty if all are equal. As `check`."""
+    return check(boards, processes).differences
+
+
+def check(boards: Path, processes: int = 1) -> Check:
+    """Compare the committed tables with the records. In a folder with known gaps (`bench.boards.gaps`), also look for
+    attacks that are missing on recommended releases.
 
     Args:
         processes: number of processes that compare data sets; more than one are forked, so that the caller must have
             only one thread.
 
     Raises:
+        BenchError: the file of known gaps is damaged.
         ValueError: as `expected`.
     """
-    compare, groups = partial(_compare_tables, boards), record_groups(boards)
+    gaps = read_gaps(boards)
+    compare, groups = partial(_compare_tables, boards, gaps), record_groups(boards)
     if processes == 1 or len(groups) < 2:
         compared = [compare(group) for group in groups]
     else:
@@ -236,22 +259,42 @@ def differences(boards: Path, processes: int = 1) -> list[str]:
 
         with ProcessPoolExecutor(min(processes, len(groups)), multiprocessing.get_context("fork")) as pool:
             compared = list(pool.map(compare, groups))
-    found = {path: fault for faults in compared for path, fault in faults.items()}
+    found = {path: fault for each in compared for path, fault in each.faults.items()}
     there = [path for folder in (RELEASES, ATTACKS, RUNS) for path in sorted((boards / folder).glob("*.csv"))]
     lines = [f"{path} {fault}" for path, fault in sorted(found.items()) if fault]
-    return lines + [f"{path} has no records" for path in there if path not in found]
+    uncovered = [line for each in compared for line in each.uncovered]
+    return Check(
+        lines + [f"{path} has no records" for path in there if path not in found],
+        uncovered + gaps_without_board(gaps or (), {path.stem for path in found}),
+    )
 
 
-def _compare_tables(boards: Path, only: str | None) -> dict[Path, str]:
-    """Compare the tables of a data set with its records; None = of all data sets.
+@dataclass(frozen=True)
+class Comparison:
+    """The tables of some data sets, compared with their records.
 
-    Returns:
-        The path of each table to what is wrong with it; "" if it is equal.
+    Attributes:
+        faults: the path of each table to what is wrong with it; "" if it is equal.
+        uncovered: as in `Check`.
     """
-    faults = {}
+
+    faults: Mapping[Path, str]
+    uncovered: Sequence[str]
+
+
+def _compare_tables(boards: Path, gaps: Sequence[Gap] | None, only: str | None) -> Comparison:
+    """Compare the tables of a data set with its records, and its coverage with the known gaps.
+
+    Args:
+        gaps: None = do not check the coverage.
+        only: name of the data set; None = all.
+    """
+    faults: dict[Path, str] = {}
+    uncovered: list[str] = []
     for board in expected(boards, only):
+        uncovered += [] if gaps is None else findings(board, gaps)
         for folder, text in board.texts().items():
             path = boards / folder / f"{board.dataset}.csv"
             is_same = path.exists() and path.read_bytes() == text.encode()
             faults[path] = "" if is_same else "is not what its records give" if path.exists() else "is missing"
-    return faults
+    return Comparison(faults, uncovered)

@@ -168,8 +168,14 @@ def choose(boards: Iterable[Board], constraints: Constraints) -> Choice:
         else:
             taken[candidate.place].append(candidate)
     for found in taken.values():
-        found.sort(key=lambda c: (-(c.accuracy or 0.0), c.epsilon or 0.0, c.row.method, c.row.options, c.row.release))
+        found.sort(key=by_accuracy)
     return Choice(dict(sorted(taken.items())), excluded, [] if taken else _nearest(excluded, constraints))
+
+
+def by_accuracy(candidate: Candidate) -> tuple[float, float, str, str, str]:
+    """Return the key that sorts candidates: the most accurate first, of equal ones that with the least epsilon."""
+    row = candidate.row
+    return -(candidate.accuracy or 0.0), candidate.epsilon or 0.0, row.method, row.options, row.release
 
 
 def least_epsilon(found: Sequence[Candidate]) -> Candidate:

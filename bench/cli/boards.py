@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--boards",
         type=file_path,
         metavar="DIR",
-        help="boards to publish to (default boards), or to check (default leaderboards)",
+        help="boards to publish to (default boards), to check (default leaderboards), or whose coverage to print "
+        "(default leaderboards, else the installed ones)",
     )
     parser.add_argument(
         "--publish",
@@ -45,7 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="copy the records of these runs into --boards and rebuild its tables; without RUN only rebuild them",
     )
     parser.add_argument(
-        "--check", action="store_true", help="fail unless every CSV file is exactly the one computed from the records"
+        "--check",
+        action="store_true",
+        help="fail unless every CSV file is exactly the one computed from the records, and every attack that applies "
+        "to a recommended release ran or is a known gap",
+    )
+    parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help="print which attacks ran on the releases that `bench choose` recommends, and why the others did not",
     )
 
 
@@ -57,6 +66,12 @@ def execute(given: argparse.Namespace) -> int:
         raise BadOption(f"--dataset {given.dataset}: --check and --publish process all boards; leave it out")
     if given.attacks and (given.check or given.publish is not None):
         raise BadOption("--attacks is for printing boards; leave it out with --check and --publish")
+    if given.coverage:
+        if given.check or given.publish is not None or given.attacks:
+            raise BadOption("--coverage is for printing; leave it out with --check, --publish and --attacks")
+        from bench.cli.coverage import show_coverage
+
+        return show_coverage(given.boards, given.dataset)
     if given.publish is None and not given.check:
         return show_boards(given.out, given.dataset, given.attacks)
     from bench.boards.publish import publish
@@ -123,7 +138,7 @@ def expect_boards(boards: Path) -> None:
 
 def check_boards(boards: Path) -> int:
     """Compare every table with the records; print the differences. Returns the exit status."""
-    from bench.boards.publish import differences
+    from bench.boards.publish import check
     from bench.boards.records import has_records
     from bench.workers import cores
 
@@ -131,17 +146,18 @@ def check_boards(boards: Path) -> int:
     if not any(boards.glob("*/*.csv")) and not has_records(boards):
         raise NotFound(f"--boards {boards}: this folder has neither boards nor records to check")
     try:
-        lines = differences(boards, cores() if sys.platform == "linux" else 1)
+        found = check(boards, cores() if sys.platform == "linux" else 1)
     except (ValueError, OSError) as error:
         raise BenchError(f"--boards {boards}: {error}; repair or remove it") from None
-    for line in lines:
+    for line in (*found.differences, *found.uncovered):
         print_error(line)
-    print_line(
-        f"the boards in {boards} agree with their records"
-        if not lines
-        else f"run `bench leaderboard --publish --boards {boards}` to rebuild them"
-    )
-    return 1 if lines else 0
+    if found.differences:
+        print_line(f"run `bench leaderboard --publish --boards {boards}` to rebuild them")
+    if found.uncovered:
+        print_line(f"`bench leaderboard --coverage --boards {boards}` prints the attacks on all recommended releases")
+    if not (found.differences or found.uncovered):
+        print_line(f"the boards in {boards} agree with their records")
+    return 1 if found.differences or found.uncovered else 0
 
 
 def _print_table(title: str, widths: Mapping[str, int], rows: Iterable[Sequence[Sequence[str]]]) -> None:

@@ -72,7 +72,8 @@ FEW = 300
 MOST_CANARIES = 1000
 _CANARY_SHARE = 20
 """At most one in this many private records is mislabelled."""
-_AUX_SHARE = 6
+AUX_SHARE = 6
+"""One training record in this many is the attacker's under split iid."""
 _PUBLIC_SHARE = 2
 
 
@@ -159,10 +160,10 @@ def _attackers_records(data: ImageData, name: str) -> Tensor:
     if name in FROM_ANOTHER_SET:
         return is_aux
     if name in ("iid", CANARIES):
-        if total < _AUX_SHARE:
-            needed = f"{_AUX_SHARE} or more training images"
+        if total < AUX_SHARE:
+            needed = f"{AUX_SHARE} or more training images"
             raise BadData(f"split 'iid' needs {needed}; data set '{data.name}' has {total}")
-        is_aux[order_by_hash(data.name, range(total))[: total // _AUX_SHARE]] = True
+        is_aux[order_by_hash(data.name, range(total))[: total // AUX_SHARE]] = True
         return is_aux
     if name == "few":
         if total < 2 * FEW:
@@ -178,7 +179,7 @@ def _attackers_records(data: ImageData, name: str) -> Tensor:
             )
         groups = data.train_groups.unique().tolist()
         order = sorted(groups, key=lambda person: _sha256(f"{data.name}:person {person}"))
-        chosen = torch.tensor(order[: len(order) // _AUX_SHARE], dtype=torch.int64)
+        chosen = torch.tensor(order[: len(order) // AUX_SHARE], dtype=torch.int64)
         is_aux = torch.isin(data.train_groups, chosen)
     else:
         is_low = data.train_labels * 2 < data.classes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -23,13 +24,14 @@ Folder = str | os.PathLike[str] | None
 
 
 def leaderboard(
-    name: str | None = None, *, table: Literal["releases", "attacks"] = "releases", boards: Folder = None
+    name: str | None = None, *, table: Literal["releases", "attacks", "coverage"] = "releases", boards: Folder = None
 ) -> pd.DataFrame:
     """Read a published leaderboard.
 
     Args:
         name: the data set of the board, such as "mnist"; None = all boards, one below the other.
-        table: "releases" has a row for each release, "attacks" a row for each attack on one and each metric.
+        table: "releases" has a row for each release, "attacks" a row for each attack on one and each metric, "coverage"
+            a row for each release that `choose` can recommend and each kind of attack.
         boards: a folder of boards; None = `leaderboards` here, else those of the installation.
 
     Returns:
@@ -43,7 +45,7 @@ def leaderboard(
     from bench.boards.records import boards_folder
     from bench.boards.tables import read_attacks, read_releases
 
-    readers = {"releases": read_releases, "attacks": read_attacks}
+    readers = {"releases": read_releases, "attacks": read_attacks, "coverage": _read_coverage}
     if table not in readers:
         raise unknown("table", table, readers)
     rows = readers[table](boards_folder(None if boards is None else Path(boards)))
@@ -51,6 +53,24 @@ def leaderboard(
     if name is not None and name not in known:
         raise unknown("leaderboard", name, known)
     return rows if name is None else rows[rows["dataset"] == name].reset_index(drop=True)
+
+
+def _read_coverage(folder: Path) -> pd.DataFrame:
+    """Read which attacks ran on the recommended releases: one row for each release and kind of attack, none missing."""
+    import pandas as pd
+
+    from bench.boards.coverage import Cell
+    from bench.boards.gaps import covered, read_gaps
+    from bench.boards.tables import read_boards
+
+    gaps = read_gaps(folder) or []
+    rows = []
+    for each in (each for board in read_boards(folder) for each in covered(board, gaps)):
+        row = each.release.row
+        of_release = (row.dataset, row.release, row.tier, row.split, row.unit, each.release.name, row.epsilon_accounted)
+        rows += [(*of_release, *dataclasses.astuple(cell)) for cell in each.cells]
+    of_cell = [field.name for field in dataclasses.fields(Cell)]
+    return pd.DataFrame(rows, columns=["dataset", "release", "tier", "split", "unit", "name", "epsilon", *of_cell])
 
 
 def reported() -> pd.DataFrame:

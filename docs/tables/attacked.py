@@ -6,12 +6,14 @@ from functools import cache
 from statistics import mean, stdev
 
 from bench import boards, registry
+from bench.boards.coverage import AttackKind, numbered_reasons
+from bench.boards.gaps import covered, read_gaps
 from bench.boards.results import Result
-from bench.boards.tables import ACCURACY, LOWER
+from bench.boards.tables import ACCURACY, LOWER, read_board
 from bench.errors import BenchError
 from bench.metrics.table import metrics
 from bench.storage.records import Record
-from docs.tables.boards import attack_of, board, filled, lines, needed, own, parsed, records, release, runs
+from docs.tables.boards import ROOT, attack_of, board, filled, lines, needed, own, parsed, records, release, runs
 from docs.tables.cells import interval, percent, power, typed
 
 TARGETS = {"data": ("dpsd", {}), "label": ("dpsd", parsed("mode=label")), "teacher": ("no-defence", {})}
@@ -153,6 +155,18 @@ def _area(known: list[dict[str, float | None]]) -> str:
     (only,) = known
     found = interval(only, "auc")
     return f"{found}; {gains[0]:+.3f} [{only['auc_gain.lo']:+.2f}, {only['auc_gain.hi']:+.2f}]" if gains else found
+
+
+def coverage(name: str) -> dict[str, object]:
+    """Return the recommended releases of a board with a cell for each kind of attack, and the numbered reasons."""
+    folder = ROOT / "leaderboards"
+    found = covered(read_board(folder, name), read_gaps(folder) or [])
+    reasons = numbered_reasons(found)
+    rows = [
+        (each.release, [f"{cell} ({reasons[cell.reason]})" if cell.reason else str(cell) for cell in each.cells])
+        for each in found
+    ]
+    return {"kinds": [*AttackKind], "rows": rows, "reasons": reasons}
 
 
 def examples() -> dict[str, object]:
