@@ -2,10 +2,10 @@
 
 python benchmarks/best_releases.py
 
-One panel per data set. A line joins the most accurate published releases of a kind at accounted epsilons of about 1, 3,
-8 and 10, for one private record: networks trained on the records, students that saw only responses, images. Networks on
+One panel per data set. A line joins the most accurate releases of a kind whose accounted epsilon for one private record
+is at most 1, 3, 8 and 10: networks trained on the records, students that saw only responses, images. Networks on
 pretrained features of public photographs are a kind of their own. Hollow marks are results that papers on private
-learning publish at that epsilon, with the source in the text beside them.
+learning publish at that epsilon, with the source beside them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,20 @@ from bench.boards.tables import read_board
 ROOT = Path(__file__).resolve().parent.parent
 BOARDS = {"mnist": "MNIST", "fmnist": "Fashion-MNIST", "cifar10-jpeg": "CIFAR-10, as JPEG"}
 EPSILONS = (1.0, 3.0, 8.0, 10.0)
-WITHIN = 0.02
-"""A release is drawn at one of EPSILONS if it has at most that epsilon, and at least this share less."""
 PUBLIC, NETWORK, STUDENT, IMAGES = "network, public photographs", "network", "student", "images"
 COLOURS = {PUBLIC: "C4", NETWORK: "C0", STUDENT: "C1", IMAGES: "C2"}
-OF_STUDENTS = {"dgd", "dpsd", "dpdfd", "dp-dfd", "fed-dpsd", "dp-teacher", "pate", "pate-gnmax", "class-moments", "topagg"}
+OF_STUDENTS = {
+    "dgd",
+    "dpsd",
+    "dpdfd",
+    "dp-dfd",
+    "fed-dpsd",
+    "dp-teacher",
+    "pate",
+    "pate-gnmax",
+    "class-moments",
+    "topagg",
+}
 """Methods whose released network learned from responses only."""
 OF_IMAGES = {
     "dp-merf", "dp-ntk", "dp-kernel", "dpdm", "dp-feta", "sim-pe", "p3gm", "psg", "dp-gan", "dp-sinkhorn", "pate-gan",
@@ -80,7 +89,7 @@ def kind_of(result: Result) -> str:
 
 
 def best(board: Iterable[Result]) -> dict[str, dict[float, Result]]:
-    """Return the most accurate release of each kind at each epsilon, of those that `bench choose` would accept."""
+    """Return the most accurate release of each kind within each epsilon, of those that `bench choose` would accept."""
     found: dict[str, dict[float, Result]] = {kind: {} for kind in COLOURS}
     for result in board:
         row, accounted = result.release, result.accounted
@@ -88,7 +97,7 @@ def best(board: Iterable[Result]) -> dict[str, dict[float, Result]]:
         if not is_meant or accounted is None or result.accuracy is None or NOT_TAKEN & result.flags:
             continue
         for epsilon in EPSILONS:
-            if epsilon * (1 - WITHIN) <= accounted <= epsilon:
+            if accounted <= epsilon:
                 kept = found[kind_of(result)].setdefault(epsilon, result)
                 if result.accuracy > (kept.accuracy or 0):
                     found[kind_of(result)][epsilon] = result
@@ -96,23 +105,26 @@ def best(board: Iterable[Result]) -> dict[str, dict[float, Result]]:
 
 
 def draw(axes: Axes, dataset: str, releases: dict[str, dict[float, Result]]) -> None:
-    """Draw one data set, with the method's name beside the first point of each line."""
+    """Draw one data set, with the kind and the method of the last point beside each line."""
     for kind, by_epsilon in releases.items():
-        points = [(epsilon, 100 * (result.accuracy or 0)) for epsilon, result in sorted(by_epsilon.items())]
+        points = [
+            (EPSILONS.index(epsilon), 100 * (result.accuracy or 0)) for epsilon, result in sorted(by_epsilon.items())
+        ]
         if points:
-            axes.plot(*zip(*points, strict=True), marker="o", color=COLOURS[kind], label=kind)
-            method = by_epsilon[points[0][0]].release.method
+            axes.plot(*zip(*points, strict=True), marker="o", color=COLOURS[kind])
+            method = by_epsilon[max(by_epsilon)].release.method
             axes.annotate(
-                f"{method} {points[0][1]:.1f}", points[0], (4, 5), textcoords="offset points", fontsize=7,
-                color=COLOURS[kind],
+                f"{kind}\n{method} {points[-1][1]:.1f}", points[-1], (7, 0), textcoords="offset points", va="center",
+                fontsize=7.5, color=COLOURS[kind],
             )  # fmt: skip
     for each in (each for each in PUBLISHED if each.dataset == dataset):
-        axes.plot(each.epsilon, each.accuracy, marker="D", ls="", mfc="none", color=COLOURS[each.kind])
+        place = (EPSILONS.index(each.epsilon), each.accuracy)
+        axes.plot(*place, marker="D", ls="", mfc="none", color=COLOURS[each.kind])
         axes.annotate(
-            each.source, (each.epsilon, each.accuracy), (4, -10), textcoords="offset points", fontsize=6, color="dimgrey"
-        )
-    axes.set(xscale="log", xlim=(0.85, 30), xticks=EPSILONS, xticklabels=[f"{epsilon:g}" for epsilon in EPSILONS])
-    axes.minorticks_off()
+            each.source, place, (0, -8), textcoords="offset points", ha="center", va="top", fontsize=6.5,
+            color="dimgrey", bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
+        )  # fmt: skip
+    axes.set(xlim=(-0.6, 5), xticks=range(len(EPSILONS)), xticklabels=[f"{epsilon:g}" for epsilon in EPSILONS])
     axes.set_title(BOARDS[dataset], loc="left")
     axes.grid(alpha=0.3)
 
@@ -128,12 +140,9 @@ def main() -> None:
             for epsilon, result in sorted(by_epsilon.items()):
                 seeds = f"{len(result.finished)} seeds" if len(result.finished) > 1 else "one seed"
                 attack = result.attack.attack if result.attack else "no attack"
-                print(
-                    f"{dataset}: {kind} at {epsilon:g}: {result.release.method} {100 * (result.accuracy or 0):.1f} % "
-                    f"({seeds}, {attack})"
-                )
+                method, accuracy = result.release.method, 100 * (result.accuracy or 0)
+                print(f"{dataset}: {kind} within {epsilon:g}: {method} {accuracy:.1f} % ({seeds}, {attack})")
     panels[0].set_ylabel("accuracy, %")
-    panels[0].legend(fontsize="small", loc="lower right")
     figure.supxlabel("accounted epsilon for one private record   (hollow: published by others)", fontsize="medium")
     figure.savefig(ROOT / "docs" / "releases.png", dpi=110, metadata={"Software": None})
 
