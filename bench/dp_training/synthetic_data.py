@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from bench import nets, validate
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
+from bench.data import to_float
 from bench.dp_training.accounting import require_unit_example
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
@@ -44,7 +45,7 @@ once."""
 class FiniteSet:
     """A `Draw` from a finite set: its images one after the other, and from the first one again after the last.
 
-    `samples` images of a set of as many are thus the set itself.
+    `samples` images of a set of as many are thus the set itself. Images are (n, c, h, w), uint8 or in [0, 1].
     """
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
@@ -54,7 +55,8 @@ class FiniteSet:
         """Return the next images and their labels; nothing is drawn."""
         rows = (torch.arange(count, device=self.images.device) + self._next) % len(self.images)
         self._next = (self._next + count) % len(self.images)
-        return self.images[rows], self.labels[rows]
+        images = self.images[rows]
+        return to_float(images) if images.dtype == torch.uint8 else images, self.labels[rows]
 
 
 SMOKE: dict[str, int] = {"samples": 40, "passes": 1, "student_batch": 128}
