@@ -2,7 +2,7 @@
 
     for every round:
         candidates = new images of a prior and children of earlier images, `choose` for each image
-        images     = candidates that the classifier assigns to all classes about equally often
+        images     = candidates chosen by the classifier: class-balanced, uncertain ones more often
         images    <- some of them moved towards typical records and towards classes (`typical_images.py`)
         responses  = the classifier's softmax outputs to them
     labels  = the most likely class of each response
@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from bench.api import Context
+from bench.distillation.transcription.loop import UNCERTAINTY
 from bench.distillation.transcription.queries import (
     AnnotatedImages,
     choose_rows,
@@ -135,7 +136,7 @@ class DrawingRounds:
             images = torch.cat([images, draw_children(found, found.readings.argmax(1), children, rng)])
         if candidates == count:
             return images
-        return images[choose_rows(classifier.logits(images), count, 0.0, rng)]
+        return images[choose_rows(classifier.logits(images), count, UNCERTAINTY, rng)]
 
 
 def select_labelled(
