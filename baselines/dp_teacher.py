@@ -257,12 +257,7 @@ class DpTeacher:
             return None
         source = image_source(self.prior, teacher, ctx)
         temperature = self._transcription().temperature(typicality.network, teacher, source, ctx)
-
-        def objective(images: Tensor, classes: Tensor) -> Tensor:
-            found = typicality.with_classes(images, classes, temperature)
-            return found.lengths + self.class_weight * found.losses
-
-        return ClassTargets(objective, teacher.classes)
+        return ClassTargets(typicality.objective(self.class_weight, temperature), teacher.classes)
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
         """Return the networks that are built in addition to the teacher's."""

@@ -364,8 +364,16 @@ def _text(value: Any) -> str:
 
 
 def plain(instance: Any) -> Values:
-    """Return the fields of a plug-in as plain data, for the record and the hash; renamed options by their old names."""
-    return rename(dataclasses.asdict(instance), _recorded_as(type(instance)))
+    """Return the fields of a plug-in as plain data, for the record and the hash; renamed options by their old names.
+
+    Options of the class variable `added_options` are left out at their default values. They were added after results
+    had been published, whose hashes stay valid in this way.
+    """
+    cls = type(instance)
+    added = getattr(cls, "added_options", ())
+    usual = {field.name: field.default for field in dataclasses.fields(cls) if field.name in added}
+    values = {name: value for name, value in dataclasses.asdict(instance).items() if usual.get(name, ...) != value}
+    return rename(values, _recorded_as(cls))
 
 
 def _recorded_as(cls: type) -> Mapping[str, str]:

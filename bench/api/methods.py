@@ -128,6 +128,8 @@ class Release:
             teachers contributed anything. Only its accuracy is stored; it is not released.
         votes: maps images to the ensemble's vote counts with new noise of this release's scale. It is only used to
             measure the accuracy of the noisy votes; it is not released and not in the ledger.
+        linear: logistic regression trained on the same synthetic images as the student, a second measure of them. Only
+            its accuracy is stored; it is not released.
     """
 
     student: nn.Module
@@ -139,6 +141,7 @@ class Release:
     solved: dict[str, float] = field(default_factory=dict)
     control: nn.Module | None = None
     votes: nn.Module | None = None
+    linear: nn.Module | None = None
 
 
 @runtime_checkable

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -245,6 +246,15 @@ class Typicality:
         head = cast(nn.Linear, self.network.body.head)
         logits = F.linear(features, head.weight.detach(), head.bias.detach()) / temperature
         return LengthsAndLosses(self._lengths(features), F.cross_entropy(logits, classes, reduction="none"))
+
+    def objective(self, weight: float, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return a function of images and classes: the length plus `weight` times the cross-entropy, (n,)."""
+
+        def measure(images: Tensor, classes: Tensor) -> Tensor:
+            found = self.with_classes(images, classes, temperature)
+            return found.lengths + weight * found.losses
+
+        return measure
 
     def _lengths(self, features: Tensor) -> Tensor:
         rows = features / features.norm(dim=1, keepdim=True).clamp_min(LEAST_NORM)

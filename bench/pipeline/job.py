@@ -290,7 +290,7 @@ def changed_options(job: Job) -> Changed:
 
 def _changed(plugin: Any, tier: str, variant: Variant) -> Plain:
     default = plain(configure(type(plugin), tier, {}, "plugin", variant))
-    return {name: value for name, value in plain(plugin).items() if value != default[name]}
+    return {name: value for name, value in plain(plugin).items() if name not in default or value != default[name]}
 
 
 def _changed_evaluator(job: Job) -> Plain:

@@ -202,9 +202,10 @@ def save_release(path: Path, job: Job, release: Release) -> None:
     if release.synthetic is not None:
         save_file({"images": quantised(release.synthetic)}, path / SYNTHETIC)
     score = test_accuracy(release.student, images, job.device)
+    compared = {"control": release.control, "votes": release.votes, "linear": release.linear}
     baselines = {
         name: test_accuracy(network.to(job.device).eval(), images, job.device)
-        for name, network in {"control": release.control, "votes": release.votes}.items()
+        for name, network in compared.items()
         if network is not None
     }
     parts = {"student": release.student, "generator": release.generator, "synthetic": release.synthetic}
@@ -270,6 +271,8 @@ def measure_utility(job: Job, networks: Networks) -> StageResult:
         metrics |= student.control.metrics("control_accuracy")
     if student.votes is not None:
         metrics |= student.votes.metrics("votes_accuracy")
+    if student.linear is not None:
+        metrics |= student.linear.metrics("linear_accuracy")
     # The baseline that always predicts the commonest class has that class's frequency, which may exceed 1 / classes
     labels = job.material.data.test_labels
     metrics["times_chance"] = student.accuracy * len(labels) / int(torch.bincount(labels).max())

@@ -56,7 +56,7 @@ class Result(Score):
         arch: a released student's network.
         solved: parameters of a release that were solved from the budget.
         privacy: the privacy account of a release.
-        control, votes: accuracies of a release's `control` and `votes` (`bench.api.Release`).
+        control, votes, linear: accuracies of a release's `control`, `votes` and `linear` (`bench.api.Release`).
         input: shape and class names of the images that a released student takes.
     """
 
@@ -67,6 +67,7 @@ class Result(Score):
     privacy: Account | None = None
     control: Score | None = None
     votes: Score | None = None
+    linear: Score | None = None
     input: dict[str, list[int] | list[str]] | None = None
 
     def text(self) -> str:

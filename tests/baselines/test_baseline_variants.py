@@ -55,7 +55,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 SECOND_WAVE = ("acgan", "datalens", "dense", "dp-blsgd", "dpgen", "fedadi", "feddafl", "geddp", "gep", "infogan")
 SECOND_WAVE += ("pate", "pate-gnmax", "private-features", "raw-images", "rgp", "scatter-cnn", "spectral-dp", "topagg")
-SECOND_WAVE += ("dp-feta", "dpdm", "wgan", "dp-ntk", "dp-kernel")
+SECOND_WAVE += ("dp-feta", "dpdm", "wgan", "dp-ntk", "dp-kernel", "private-drawings")
 SMALL |= {name: load("method", name).tiers["smoke"] for name in SECOND_WAVE}
 SMALL["spectral-dp"] = SMALL["spectral-dp"] | {"batch": 32}  # of 64 records
 GOLDEN: dict[str, tuple[int, tuple[float, ...], float | None]] = {

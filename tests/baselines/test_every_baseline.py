@@ -102,6 +102,8 @@ REFUSED = {
     "loss=hinge explore=-0.1 scale=nan width=0",
     "pate-gnmax": "responses=17,query_count=16 threshold_noise=0 threshold=-0.1",
     "patch-features": "steps=-1 patch_share=1 whitening=private features=wavelets",
+    "private-drawings": f"{GENERATOR} drawn=0 rounds=0 choose=0.5 evolve=-0.1 evolve=1 class_weight=-1 confidence=1 "
+    "confidence=-0.1 confidence=nan steps=-1 multiplier=-1 typical=maybe classifier=dp-sgd",
     "private-features": "share=1 share=0 kappa=0 steps=-1 clip=0 momentum=1",
     "psg": "passes=-1 momentum=1 images_per_class=3 images_per_class=0 batches=0 outer=-1 replays=-1 std=0 "
     "clip=0 rate=0 rate_network=0 width=0",
@@ -213,7 +215,8 @@ def test_finite_budget_is_met_and_nearly_spent(name: str, against: Any) -> None:
 @pytest.mark.parametrize(
     "name",
     [*EMBEDDINGS, "dp-blsgd", "dp-feta", "dp-gan", "dp-sgd", "dp-sinkhorn", "dp-teacher", "dp-wrn", "dpdm", "geddp",
-     "gm-dp", "private-features", "psg", "rgp", "scatter-cnn", "sim-pe", "spectral-dp", "topagg", "ts-adp"],
+     "gm-dp", "private-drawings", "private-features", "psg", "rgp", "scatter-cnn", "sim-pe", "spectral-dp", "topagg",
+     "ts-adp"],
 )  # fmt: skip
 def test_undisputed_claim_equals_the_account(name: str) -> None:
     release = released(name, Budget(3.0))

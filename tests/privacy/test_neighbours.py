@@ -72,6 +72,7 @@ SAMPLED: list[tuple[str, Options]] = [
     *cases("p3gm", B, {"mean": "half", "components": 2}, {}, {"mean": "noisy", "components": 1}),
     *cases("class-moments", {}, {}, {"second_moments": "per-class"}),
     *cases("private-features", {}, {}, {"whitened": "maps"}, {"whitening": "public", "mirrored": "yes"}),
+    *cases("private-drawings", {}, {}, {"class_weight": 1.0}),
     *cases("patch-features", {"whitening": "none"}, {}, {"features": "patches"}),
     *cases("gep", B, {}, {"residual": False, "images": "prior"}),
     *cases("rgp", B, {}, {"carriers": "left", "head_scale": 1.0}),
