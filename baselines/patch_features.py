@@ -1,9 +1,9 @@
 """Patch features: the private linear layer of `private-features` on scattering and patch features of raw images.
 
 1. Features. The row of a record has two blocks of the same norm: its scattering maps, as in `private-features`, and
-   18 averages for each of 800 filters (`wide`: 1,600) of 6x6 pixels (`bench/nets/classifiers/patch_nets.py`; Coates and Ng 2011). The
-   filters are whitened patches of drawings, so that no photograph and no private record enters them. Photographs are
-   averaged with their mirror images.
+   18 averages for each of 800 filters (`wide`: 1,600) of 6x6 pixels (`bench/nets/classifiers/patch_nets.py`; Coates
+   and Ng 2011). The filters are whitened patches of drawings, so that no photograph and no private record enters them.
+   Photographs are averaged with their mirror images.
 2. Whitening. Each block is whitened by the covariance of the features of `drawings` images, with a shift of rho times
    its mean diagonal; both get the same mean norm there (`patch_share` 0.5), and the row is scaled to norm 1. Of wide
    rows only the 3,000 leading directions are whitened (`bench/dp_training/block_whitening.py`). This costs no privacy.
@@ -12,8 +12,8 @@
    Gaussian noise (`bench/dp_training/linear_head.py`). T = 80 sqrt(mu / 0.268), with mu of the budget: 80 at epsilon
    1, 131 at 3, 199 at 8.
 4. Release. Whitening and head are folded into one linear layer in the network `patch-wavelet-linear`, or
-   `patch-wavelet-linear-mirrored` for colour images, which maps raw images to logits; with `wide` their names begin with
-   `wide-`.
+   `patch-wavelet-linear-mirrored` for colour images, which maps raw images to logits; with `wide` the network is
+   `wide-patch-wavelet-linear` or `wide-patch-wavelet-linear-mirrored`.
 
 Reference: none for the combination. Features: Coates, Ng and Lee, "An Analysis of Single-Layer Networks in Unsupervised
 Feature Learning", AISTATS 2011; Thiry et al., "The Unreasonable Effectiveness of Patches in Deep Convolutional Kernels

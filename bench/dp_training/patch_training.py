@@ -42,6 +42,7 @@ class PatchTraining(FeatureTraining):
     """Options of a private linear head on scattering and patch features, its training and its release."""
 
     fewest_steps: ClassVar[int] = 0
+    added_options: ClassVar[tuple[str, ...]] = ("wide",)
     only_with: ClassVar[dict[str, str]] = {
         **FeatureTraining.only_with,
         "whitened": "whitening=private",
