@@ -146,6 +146,7 @@ SUBJECTS: dict[Of, tuple[Subject, ...]] = {
         Subject("member_", "one of the teachers, on average"),
         Subject("votes_", "the votes, with this release's noise"),
         Subject("control_", "baseline without the teacher, same images"),
+        Subject("linear_", "logistic regression on the same synthetic images, not released"),
         Subject("evaluator_", "evaluator, which judges reconstructions"),
     ),
     "reconstructions": (*TARGETS, *(Subject(f"{REFERENCE}_{name}_", label) for name, label in REFERENCES.items())),
