@@ -237,7 +237,7 @@ def test_membership_by_loss_needs_no_labels(toy: Path, attack: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("attack", ["gan-leaks", "domias"])
+@pytest.mark.parametrize("attack", ["gan-leaks", "domias", "moment-tracing"])
 def test_release_membership_needs_no_labels(toy: Path, attack: str) -> None:
     given = job(toy, method="dp-merf", attack=attack, split="disjoint-low", out=toy / f"drawn-{attack}")
     found = make_challenge(given.material)

@@ -52,7 +52,7 @@ EXPLAINED: Mapping[AttackKind, str] = {
     AttackKind.REFERENCES: "membership by reference models: the strongest of rmia, lira, base, ramia, duci, shadow",
     AttackKind.QUANTILE: "membership by quantile regression",
     AttackKind.LABEL_ONLY: "membership by predicted classes only",
-    AttackKind.RELEASED: "membership by released images or a released generator: gan-leaks or domias",
+    AttackKind.RELEASED: "membership by released images or a released generator: gan-leaks, domias, moment-tracing",
     AttackKind.AUDIT: "the audit of one training run with canaries",
 }
 MEMBERSHIP: Mapping[AttackKind, tuple[str, ...]] = {
@@ -60,7 +60,7 @@ MEMBERSHIP: Mapping[AttackKind, tuple[str, ...]] = {
     AttackKind.REFERENCES: ("rmia", "lira", "base", "ramia", "duci", "shadow"),
     AttackKind.QUANTILE: ("quantile",),
     AttackKind.LABEL_ONLY: ("label-only",),
-    AttackKind.RELEASED: ("gan-leaks", "domias"),
+    AttackKind.RELEASED: ("gan-leaks", "domias", "moment-tracing"),
 }
 """Attacks of each kind that decides on membership; the first one is run where none is named."""
 NAMED = (AttackKind.INVERSION, AttackKind.REFERENCES, AttackKind.RELEASED)

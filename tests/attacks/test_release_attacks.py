@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from attacks.domias import Domias
 from attacks.gan_leaks import GanLeaks
+from attacks.moment_tracing import MomentTracing, clipped
 from bench import boards
 from bench.api import AccessDenied, AttackerKnowledge, ReleasedImages, Sampler, gaussian_latents
 from bench.data import to_float
@@ -50,7 +51,7 @@ def scores(attack: Any, samples: Tensor = SAMPLES, x: Tensor = X, aux: Tensor = 
 
 
 BLACK = GanLeaks(space="whitened", calibration="aux")
-ATTACKS: list[Any] = [BLACK, replace(BLACK, space="pixels"), Domias(density="knn", k=3), Domias()]
+ATTACKS: list[Any] = [BLACK, replace(BLACK, space="pixels"), Domias(density="knn", k=3), Domias(), MomentTracing()]
 
 
 # Distances
@@ -140,6 +141,46 @@ def test_attack_finds_copies_only(attack: Any) -> None:
     assert auc_interval(scores(attack, copies, x, aux), inside)[0] > 0.9
     _, low, high = auc_interval(scores(attack, drawn(400, 4), x, aux), inside)
     assert low < 0.5 < high
+
+
+def test_moment_tracing_by_hand() -> None:
+    """By scikit-learn's whitening, with loops over images; rows are clipped at the median norm of the attacker's."""
+    pca = PCA(4, whiten=True, svd_solver="full").fit(AUX.flatten(1).double().numpy())
+    parts = [torch.from_numpy(pca.transform(part.flatten(1).double().numpy())) for part in (X, SAMPLES, AUX)]
+    most = parts[2].norm(dim=1).median()
+    x, samples, aux = ([row * min(1.0, float(most / row.norm())) for row in part] for part in parts)
+    first, second = (
+        sum(map(of, samples)) / len(samples) - sum(map(of, aux)) / len(aux)
+        for of in (lambda row: row, lambda row: torch.outer(row, row))
+    )
+    wanted = torch.stack([row @ first for row in x])
+    assert torch.allclose(scores(MomentTracing(components=4, moments="first")), wanted, atol=1e-6)
+    wanted += torch.stack([row @ second @ row / 2 for row in x])
+    assert torch.allclose(scores(MomentTracing(components=4)), wanted, atol=1e-6)
+
+
+def test_moment_tracing_clips_long_rows_only() -> None:
+    rows = torch.tensor([[3.0, 4], [0.3, 0.4], [0, 0]])
+    assert torch.allclose(clipped(rows, torch.tensor(1.0)), torch.tensor([[0.6, 0.8], [0.3, 0.4], [0, 0]]))
+
+
+@pytest.mark.parametrize(("noise", "is_found"), [(0.0, True), (1.0, False)])
+def test_moment_tracing_finds_records_in_exact_moments_only(noise: float, is_found: bool) -> None:
+    """Images drawn from a Gaussian around 150 records, without any copy: noise in the moments hides the records."""
+    members, others, aux = drawn(150, 1), drawn(150, 2), drawn(400, 3)
+    x, inside, rng = torch.cat([members, others]), torch.arange(300) < 150, torch.Generator().manual_seed(0)
+    phi = Components.of(aux, 24)
+    rows = phi.whiten(members)
+    mean, spread = rows.mean(0), torch.cov(rows.T)
+    mean = mean + noise * torch.randn(mean.shape, generator=rng, dtype=torch.float64)
+    shift = noise * torch.randn(spread.shape, generator=rng, dtype=torch.float64)
+    values, vectors = torch.linalg.eigh(spread + (shift + shift.T) / 2)
+    codes = torch.randn(4000, len(values), generator=rng, dtype=torch.float64)
+    codes = mean + codes * values.clamp_min(0).sqrt() @ vectors.T
+    images = phi.mean + codes * phi.deviations @ phi.directions.T
+    found = scores(MomentTracing(components=24), images.view(-1, 1, SIDE, SIDE).float(), x, aux)
+    area, low, _ = auc_interval(found, inside)
+    assert low > 0.75 if is_found else area < 0.65
 
 
 # The white box

@@ -28,6 +28,7 @@ WORKING: dict[str, dict[str, Any]] = {
     "lira": {**TEACHERS, "mode": "offline", "variance": "fixed"},
     "lomma": {**GAN, "student_lr": 0.05},
     "loss-threshold": {},
+    "moment-tracing": {},
     "mi-face": {"start": "noise", "loss": "cross-entropy", "process": "median-sharpen"}
     | {"draws": 5, "images_per_class": 2},
     "pca-mi": {},
@@ -60,6 +61,7 @@ QUICK: dict[str, dict[str, Any]] = {
     | {"iterations": 50, "images_per_class": 4},
     "loss-threshold": {},
     "mi-face": {"iterations": 200},
+    "moment-tracing": {"samples": 5000},
     "pca-mi": {},
     "plg-mi": {"top_n": 20, "gan_steps": 200, "gan_batch": 32, "latent": 64, "width": 8}
     | {"iterations": 30, "images_per_class": 2},
