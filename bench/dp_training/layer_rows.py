@@ -59,15 +59,17 @@ def filter_rows(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Tensor:
 
 def unfolded(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
     """Return (n, h' w', inputs k k): the windows that the convolution multiplies with its filters, one a position."""
-    (down, across), (rows, columns) = layer.kernel_size, layer.stride
-    (high, wide), (tall, broad) = layer.dilation, layer.padding
-    padded = F.pad(inputs, (broad, broad, tall, tall)) if tall or broad else inputs
+    if isinstance(layer.padding, str):
+        raise ValueError(f"padding '{layer.padding}' has no rule; expected numbers of pixels")
+    (pad_h, pad_w), (k_h, k_w), (stride_h, stride_w) = layer.padding, layer.kernel_size, layer.stride
+    dilation_h, dilation_w = layer.dilation
+    padded = F.pad(inputs, (pad_w, pad_w, pad_h, pad_h)) if pad_h or pad_w else inputs
     n, c, h, w = padded.shape
-    per_record, per_channel, per_row, per_column = padded.stride()
-    size = (h - high * (down - 1) - 1) // rows + 1, (w - wide * (across - 1) - 1) // columns + 1
-    steps = per_row * rows, per_column * columns, per_channel, per_row * high, per_column * wide
-    windows = padded.as_strided((n, *size, c, down, across), (per_record, *steps), padded.storage_offset())
-    return windows.reshape(n, size[0] * size[1], c * down * across)
+    made = (h - dilation_h * (k_h - 1) - 1) // stride_h + 1, (w - dilation_w * (k_w - 1) - 1) // stride_w + 1
+    next_n, next_c, next_h, next_w = padded.stride()
+    steps = next_n, next_h * stride_h, next_w * stride_w, next_c, next_h * dilation_h, next_w * dilation_w
+    windows = padded.as_strided((n, *made, c, k_h, k_w), steps, padded.storage_offset())
+    return windows.reshape(n, made[0] * made[1], c * k_h * k_w)
 
 
 def convolution_rows(layer: nn.Conv2d, inputs: Tensor, gradient: Tensor) -> Rows:

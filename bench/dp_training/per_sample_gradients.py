@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -171,7 +171,8 @@ class LayerGradients:
                 raise BenchError(f"{CANNOT}: the input of a {changed} is changed in place after its call; {OTHERWISE}")
         parameters = dict(self.model.named_parameters())
         wanted = [] if self.is_checked else list(parameters.values())
-        found = torch.autograd.grad(loss, [*(call.output for call in calls), *wanted], allow_unused=True)
+        places: list[Any] = [*(call.output for call in calls), *wanted]
+        found = torch.autograd.grad(loss, places, allow_unused=True)
         rows = self._rows(calls, found[: len(calls)])
         if wanted:
             self._check(rows, dict(zip(parameters, found[len(calls) :], strict=True)))
