@@ -95,9 +95,9 @@ class DpWrn(PrivateTraining):
     augmentation: Literal["auto", "affine", "crop", "crop-and-flip"] = "auto"
     """How the copies are made: crop-and-flip (published), crop (without mirroring), affine (small rotations, scalings
     and shifts); auto = crop-and-flip for colour images, crop for grey ones."""
-    gradients: Literal["opacus", "func"] = "func"
-    """Per-sample gradients by opacus' hooks or by torch.func; the results are the same. opacus stores a gradient for
-    each view."""
+    gradients: Literal["opacus", "func", "layers"] = "func"
+    """Per-sample gradients by opacus' hooks, by torch.func, or by layers (a rule for each kind of layer); the results
+    are the same. opacus and layers store a gradient for each view."""
     chunk: Size[int] = 16
     """Records whose gradients are in memory at once, at most 256; it changes memory and speed only."""
     mean: float = 0.5

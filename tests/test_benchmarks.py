@@ -242,7 +242,8 @@ def test_same_weights_detects_other_clipping(pairs: Any) -> None:
         training.bare_loop(*given[:-1], given[-1] / 2)
 
     start, private = training.network(), training.records(256)
-    training.same_weights(start, private, training.our_loop("func"), training.bare_loop)
+    for route in ("func", "layers"):
+        training.same_weights(start, private, training.our_loop(route), training.bare_loop)
     with pytest.raises(pairs.Different):
         training.same_weights(start, private, training.our_loop("func"), clipping_twice_as_tight)
 

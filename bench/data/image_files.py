@@ -245,8 +245,7 @@ def decode_files(path: Path, files: Sequence[Source], decoding: Decoding) -> Non
     broken: dict[int, str] = {}
     changes: Counter[str] = Counter()
     with ThreadPoolExecutor(cores()) as pool:
-        grey = [] if decoding.channels else list(pool.map(is_grey, files, chunksize=_PER_TASK))
-        channels = decoding.channels or (1 if all(grey) else 3)
+        channels = decoding.channels or (1 if _all_grey(files, pool) else 3)
         shape = (len(files), channels, decoding.side, decoding.side)
         with (path / FILE).open("wb") as stream, track("decode images", len(files)) as advance:
             stream.truncate(int(np.prod(shape)))
@@ -273,13 +272,17 @@ def decode_files(path: Path, files: Sequence[Source], decoding: Decoding) -> Non
                 changes.update(counts)
                 advance(min(_PER_TASK, len(files) - start))
             os.fsync(stream.fileno())
-    if grey:
-        changes[GREY] = sum(known for row, known in enumerate(grey) if row not in broken)
     with (path / INDEX).open("wb") as stream:
         np.savez(stream, shape=shape, exact=hashes.pixels, look=hashes.difference)
         os.fsync(stream.fileno())
     (path / DONE).write_text(json.dumps(changes, sort_keys=True), encoding="utf-8")
     (path / BROKEN).write_text(json.dumps({str(row): broken[row] for row in sorted(broken)}), encoding="utf-8")
+
+
+def _all_grey(files: Sequence[Source], pool: ThreadPoolExecutor) -> bool:
+    """Return whether all files are stored as grey; it opens files only up to the first batch with a coloured one."""
+    batches = (files[start : start + _PER_TASK] for start in range(0, len(files), _PER_TASK))
+    return all(all(pool.map(is_grey, batch)) for batch in batches)
 
 
 def decode_file(file: Source, decoding: Decoding, channels: int) -> tuple[Image.Image, list[str]]:
@@ -290,11 +293,13 @@ def decode_file(file: Source, decoding: Decoding, channels: int) -> tuple[Image.
         raise Broken(f"is {image.width}x{image.height}, expected {side}x{side}; unpack it again")
     if image.width != image.height:
         counted.append(NOT_SQUARE)
+    if opened.is_grey and decoding.channels is None:
+        counted.append(GREY)
     if decoding.box is not None:
         scale = image.size * 2
         left, top, right, bottom = (round(share * length) for share, length in zip(decoding.box, scale, strict=True))
         image = image.crop((left, top, right, bottom))
-    elif decoding.fit != "stretch":
+    elif decoding.fit != "stretch" and image.width != image.height:
         square = min(image.size) if decoding.fit == "crop" else max(image.size)
         left, top = (image.width - square) // 2, (image.height - square) // 2
         image = image.crop((left, top, left + square, top + square))  # pixels outside of the image are black

@@ -39,10 +39,11 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Opened:
-    """An image of mode L or RGB, and the changes made to it."""
+    """An image of mode L or RGB, the changes made to it, and whether its file stores it as grey."""
 
     image: Image.Image
     done: tuple[str, ...]
+    is_grey: bool
 
 
 def name_of(source: Source, base: Path) -> str:
@@ -54,9 +55,13 @@ def is_grey(source: Source) -> bool:
     """Return whether an image is stored as grey; True for broken files, whose fault is reported on decoding."""
     try:
         with Image.open(source if isinstance(source, Path) else io.BytesIO(source.read())) as image:
-            return image.mode in _GREY or image.mode.startswith("I;16")
+            return _is_grey_mode(image.mode)
     except BAD_IMAGE:
         return True
+
+
+def _is_grey_mode(mode: str) -> bool:
+    return mode in _GREY or mode.startswith("I;16")
 
 
 def open_image(source: Source, pixel_range: PixelRange | None) -> Opened:
@@ -80,7 +85,7 @@ def open_image(source: Source, pixel_range: PixelRange | None) -> Opened:
 
 def _convert(opened: Image.Image, pixel_range: PixelRange | None) -> Opened:
     """Rotate an image as its EXIF block says, and convert it to mode L or RGB."""
-    done = [FRAMES] if getattr(opened, "n_frames", 1) > 1 else []
+    done, stored_grey = [FRAMES] if getattr(opened, "n_frames", 1) > 1 else [], _is_grey_mode(opened.mode)
     opened.load()
     image: Image.Image = opened
     try:
@@ -99,7 +104,7 @@ def _convert(opened: Image.Image, pixel_range: PixelRange | None) -> Opened:
                 "--pixel-range LOW,HIGH which values mean black and white"
             )
         grey = np.rint((values - low) * (255 / (high - low))).astype(np.uint8)
-        return Opened(Image.fromarray(grey), (*done, DEEP))
+        return Opened(Image.fromarray(grey), (*done, DEEP), stored_grey)
     target = "L" if image.mode in _GREY else "RGB"
     if image.mode in _ALPHA or "transparency" in image.info:
         image = image.convert("RGBA")
@@ -107,4 +112,4 @@ def _convert(opened: Image.Image, pixel_range: PixelRange | None) -> Opened:
             done.append(TRANSPARENT)
             image = Image.alpha_composite(Image.new("RGBA", image.size, (_WHITE,) * 4), image)
         image = image.convert("RGB")
-    return Opened(image.convert(target), tuple(done))
+    return Opened(image.convert(target), tuple(done), stored_grey)

@@ -4,7 +4,7 @@ Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1. 
 expected batch, C clipping norm, z noise multiplier, T steps. Every step:
 
 1. every record is in the batch with probability q, independently of the others;
-2. g_i = gradient of record i's loss, by opacus' hooks or by torch.func;
+2. g_i = gradient of record i's loss, by opacus' hooks, by torch.func or by rules for each layer;
 3. g_i <- g_i min(1, C / ||g_i||), over all parameters jointly or layer by layer;
 4. g = (sum_i g_i + N(0, z^2 C^2)) / B, with one draw per step; B is the expected size, so an empty batch yields noise
    only;

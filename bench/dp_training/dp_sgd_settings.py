@@ -33,7 +33,8 @@ class DpSgdSettings:
         average: decay of an exponential average of the weights, which is returned; 0 = the last weights.
         warm_up: how that average starts: "mean" = as the plain mean; "tensorflow" = with the smaller decay
             (1 + t) / (10 + t) at step t, as De et al. (2022) and TensorFlow do.
-        gradients: "opacus" hooks or "func" (vmap of torch.func); both compute the same gradients.
+        gradients: "opacus" hooks, "func" (vmap of torch.func) or "layers" (a rule for each kind of layer); all
+            compute the same gradients.
         chunk: records whose gradients are in memory at once, at most 256.
     """
 
@@ -49,7 +50,7 @@ class DpSgdSettings:
     augmentation: AugmentationName = "affine"
     average: float = 0.0
     warm_up: WarmUp = "mean"
-    gradients: Literal["opacus", "func"] = "opacus"
+    gradients: Literal["opacus", "func", "layers"] = "opacus"
     chunk: int = MOST_CHUNK
     falls: tuple[tuple[float, float], ...] = ()
     nesterov: bool = False

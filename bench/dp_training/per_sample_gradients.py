@@ -1,4 +1,4 @@
-"""Per-sample gradients, by Opacus hooks or by torch.func with equal results.
+"""Per-sample gradients, by Opacus hooks, by torch.func or by rules for each layer, with equal results.
 
 A record may have several augmented views: its gradient is then their mean (`augmentation.py`).
 """
@@ -9,17 +9,23 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils.hooks import RemovableHandle
 
+from bench.dp_training.layer_rows import ROWS, Rows, is_supported, with_channels_last
 from bench.errors import BenchError
 from bench.nets import Classifier
 
 ROUNDED = 1e-3
 """Allowed relative difference of a record's gradient between batches, which have different rounding errors."""
+CANNOT, OTHERWISE = "--method.gradients layers cannot train the network", "use --method.gradients func"
+"""Begin and end of the messages of `LayerGradients`."""
 
 
 def mean_over_views(rows: Tensor, views: int) -> Tensor:
@@ -100,6 +106,112 @@ class FuncGradients:
         """Do nothing, as the network was not changed."""
 
 
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer: its input, the input's version at that time, and the place of its output in the graph."""
+
+    layer: nn.Module
+    inputs: Tensor
+    version: int
+    output: GradientEdge
+
+
+class LayerGradients:
+    """Per-sample gradients by a rule for each kind of layer (`ROWS`), from one backward pass.
+
+    Hooks store the layers' inputs, and the backward pass computes gradients of outputs only: the gradients of the
+    weights summed over the batch, which Opacus' hooks compute as well, are not formed. Images are processed with
+    channels last, in which torch pools several times faster on a CPU.
+
+    A layer may be called several times, and layers may share parameters: a record's gradient is the sum over all calls.
+
+    Args:
+        model: the network; all its parameters belong to supported layers.
+        views: number of augmented copies of each record.
+
+    Raises:
+        BenchError: a parameter of an unsupported layer.
+    """
+
+    def __init__(self, model: Classifier, views: int) -> None:
+        self.model, self.views, self.is_checked = model, views, False
+        self.names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self.calls: list[Call] = []
+        self.hooks: list[RemovableHandle] = []
+        for path, layer in model.named_modules():
+            own = list(layer.named_parameters(recurse=False))
+            if own and not is_supported(layer):
+                raise BenchError(f"{CANNOT}: it has no rule for {type(layer).__name__} at {path}; {OTHERWISE}")
+        for layer in model.modules():
+            if type(layer) in ROWS:
+                self.hooks.append(layer.register_forward_hook(self._store))
+
+    def _store(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if output.requires_grad:
+            given = inputs[0].detach()
+            self.calls.append(Call(layer, given, given._version, get_gradient_edge(output)))
+
+    def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Implement `PerSampleGradients`.
+
+        Raises:
+            BenchError: the network uses its parameters, or changes a layer's input, outside the layers' calls.
+        """
+        if not len(images):
+            return {name: p.new_zeros(0, *p.shape) for name, p in self.model.named_parameters()}
+        self.calls = []
+        with torch.enable_grad():
+            inputs = with_channels_last((images - self.model.mean) / self.model.std)
+            logits = self.model.body(inputs)
+            loss = F.cross_entropy(logits, labels.repeat_interleave(self.views), reduction="sum")
+        calls, self.calls = self.calls, []
+        for call in calls:
+            if call.inputs._version != call.version:
+                changed = type(call.layer).__name__
+                raise BenchError(f"{CANNOT}: the input of a {changed} is changed in place after its call; {OTHERWISE}")
+        parameters = dict(self.model.named_parameters())
+        wanted = [] if self.is_checked else list(parameters.values())
+        places: list[Any] = [*(call.output for call in calls), *wanted]
+        found = torch.autograd.grad(loss, places, allow_unused=True)
+        rows = self._rows(calls, found[: len(calls)])
+        if wanted:
+            self._check(rows, dict(zip(parameters, found[len(calls) :], strict=True)))
+        return {
+            name: mean_over_views(rows[name], self.views) if name in rows else p.new_zeros(len(labels), *p.shape)
+            for name, p in parameters.items()
+        }
+
+    def _rows(self, calls: list[Call], gradients: tuple[Tensor | None, ...]) -> Rows:
+        """Return {parameter name: (n * views, *shape)}, summed over the calls."""
+        total: Rows = {}
+        for call, gradient in zip(calls, gradients, strict=True):
+            if gradient is None:  # the loss does not depend on this call
+                continue
+            for own, rows in ROWS[type(call.layer)](call.layer, call.inputs, gradient).items():
+                name = self.names[id(getattr(call.layer, own))]
+                total[name] = total[name] + rows if name in total else rows
+        return total
+
+    def _check(self, rows: Rows, sums: dict[str, Tensor | None]) -> None:
+        """Compare the first batch's rows with the gradients that autograd sums over the batch.
+
+        Differences are relative to all rows: a gradient may be zero except for rounding, as of a scale before a
+        normalisation.
+        """
+        whole = torch.stack([each.flatten(1).norm(dim=1).sum() for each in rows.values()]).norm()
+        for name, expected in sums.items():
+            found = rows[name].sum(0) if name in rows else torch.zeros_like(whole)
+            apart = (found if expected is None else found - expected).norm()
+            if not bool(apart <= ROUNDED * whole):
+                raise BenchError(f"{CANNOT}: {name} is also used outside its layer; {OTHERWISE}")
+        self.is_checked = True
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        for hook in self.hooks:
+            hook.remove()
+
+
 def refuse_shared_rows(
     gradients: PerSampleGradients, model: Classifier, arch: str, shape: Sequence[int], views: int
 ) -> None:
@@ -127,4 +239,5 @@ def refuse_shared_rows(
 GRADIENTS: dict[str, Callable[[Classifier, int], PerSampleGradients]] = {
     "opacus": OpacusGradients,
     "func": FuncGradients,
+    "layers": LayerGradients,
 }

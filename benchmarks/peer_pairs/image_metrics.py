@@ -29,7 +29,7 @@ def pairs() -> Iterator[Pair | Absent]:
         lambda: frechet_distance(ours, theirs),
         lambda: their_frechet(ours, theirs),
         lambda a, b: near("Fréchet distance", a, b, relative=1e-6),
-        bar=1.2,
+        bar=1.0,
     )
     yield _ssim()
     yield _neighbours(ours, theirs)

@@ -26,15 +26,15 @@ def pairs(work: Path) -> Iterator[Pair]:
 
     def ours() -> Tensor:
         found = data.load(f"imagefolder:{folder}@{WANTED}", keep=kept_in(out))
-        return found.train_images.clone()
+        return torch.cat([found.train_images, found.test_images])
 
     def theirs() -> Tensor:
         from torchvision import transforms
         from torchvision.datasets import ImageFolder
 
         look = transforms.Compose([transforms.Resize(WANTED), transforms.PILToTensor()])
-        loader = DataLoader(ImageFolder(str(folder / "train"), look), batch_size=BATCH)
-        return torch.cat([images for images, _ in loader])
+        parts = [DataLoader(ImageFolder(str(folder / part), look), batch_size=BATCH) for part in ("train", "test")]
+        return torch.cat([images for loader in parts for images, _ in loader])
 
     def check(mine: Tensor, other: Tensor) -> None:
         if not torch.equal(mine, other):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -26,27 +27,42 @@ from peer_pairs._pair import Different, Pair, untracked
 
 RECORDS, BATCH, STEPS, CLIP, MULTIPLIER, RATE, MOMENTUM = 8192, 256, 16, 1.0, 1.0, 0.25, 0.9
 CHECKED_STEPS, CHECKED_RECORDS = 3, 256
-SHAPE, CLASSES, NETWORK = (1, 28, 28), 10, "tanh-cnn"
+SHAPE, CLASSES, NETWORK, GROUPS = (1, 28, 28), 10, "tanh-cnn", 8
 Weights = list[Tensor]
-Gradients = Literal["opacus", "func"]
+Gradients = Literal["opacus", "func", "layers"]
 Train = Callable[[Classifier, tuple[Tensor, Tensor], int, int, float, float], None]
 """(network, records, batch, steps, noise multiplier, clip): train the network in place."""
 
 
+@dataclass(frozen=True)
+class Work:
+    """The training that a pair times: its network, and the numbers of records, records a batch and steps."""
+
+    network: Callable[[], Classifier]
+    records: int = RECORDS
+    batch: int = BATCH
+    steps: int = STEPS
+
+
 def pairs() -> Iterator[Pair]:
-    """Yield hooks and torch.func, each against opacus' own loop and against the same loop without opacus' loader."""
+    """Yield our routes to per-sample gradients, against opacus' own loop and the same loop without opacus' loader."""
+    cnn, resnet = Work(network), Work(residual_network, records=2048, batch=128, steps=4)
+    routes: list[tuple[Gradients, str]] = [("opacus", "hooks"), ("func", "torch.func"), ("layers", "layer rules")]
     for loop, peer in ((opacus_loop, "opacus, PrivacyEngine"), (bare_loop, "opacus, without its loader")):
-        for route, name in (("opacus", "hooks"), ("func", "torch.func")):
-            yield _pair(f"DP-SGD, {name}", peer, our_loop(route), loop)
+        for route, name in routes:
+            bar = 0.8 if route == "layers" else 1.2
+            yield _pair(f"DP-SGD, {name}", peer, cnn, our_loop(route), loop, bar)
+    peer = "opacus, PrivacyEngine"
+    yield _pair("DP-SGD of a ResNet, layer rules", peer, resnet, our_loop("layers"), opacus_loop, 0.8)
 
 
-def _pair(name: str, peer: str, ours: Train, theirs: Train) -> Pair:
-    start, private = network(), records()
+def _pair(name: str, peer: str, work: Work, ours: Train, theirs: Train, bar: float) -> Pair:
+    start, private = work.network(), records(work.records)
 
     def run(loop: Train) -> Callable[[], Weights]:
         def trained() -> Weights:
             model = copy.deepcopy(start)
-            loop(model, private, BATCH, STEPS, MULTIPLIER, CLIP)
+            loop(model, private, work.batch, work.steps, MULTIPLIER, CLIP)
             return weights(model)
 
         return trained
@@ -54,7 +70,7 @@ def _pair(name: str, peer: str, ours: Train, theirs: Train) -> Pair:
     def check(_ours: Weights, _theirs: Weights) -> None:
         same_weights(start, private, ours, theirs)
 
-    return Pair(name, peer, run(ours), run(theirs), check, bar=1.2)
+    return Pair(name, peer, run(ours), run(theirs), check, bar)
 
 
 def same_weights(start: Classifier, private: tuple[Tensor, Tensor], ours: Train, theirs: Train) -> None:
@@ -73,6 +89,34 @@ def network(arch: str = NETWORK) -> Classifier:
     """Return the small CNN of DP-SGD on MNIST, 26,010 weights."""
     torch.manual_seed(0)
     return nets.build(arch, SHAPE, CLASSES)
+
+
+class PlainBlock(nn.Module):
+    """Two 3x3 convolutions with group normalisation and ReLU, added to the input or to a 1x1 convolution of it."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
+            nn.GroupNorm(GROUPS, outputs),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
+            nn.GroupNorm(GROUPS, outputs),
+        )
+        self.skip = nn.Conv2d(inputs, outputs, 1, stride) if stride > 1 else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (n, inputs, h, w) to (n, outputs, h / stride, w / stride)."""
+        return (self.residual(x) + self.skip(x)).relu()
+
+
+def residual_network() -> Classifier:
+    """Return a ResNet of eight layers with group normalisation: 16, 32 and 64 channels, 78,000 weights."""
+    torch.manual_seed(0)
+    stem = (nn.Conv2d(SHAPE[0], 16, 3, padding=1, bias=False), nn.GroupNorm(GROUPS, 16), nn.ReLU())
+    blocks = (PlainBlock(16, 16, 1), PlainBlock(16, 32, 2), PlainBlock(32, 64, 2))
+    body = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, CLASSES))
+    return Classifier(body)
 
 
 def records(count: int = RECORDS) -> tuple[Tensor, Tensor]:

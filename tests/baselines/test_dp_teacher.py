@@ -151,7 +151,7 @@ def test_release_depends_on_records() -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [("clipping", "layer"), ("views", "2"), ("average", "0.9"), ("gradients", "func"), ("decay", "true"),
-     ("generator", "strokes")],
+     ("gradients", "layers"), ("generator", "strokes")],
 )  # fmt: skip
 def test_every_option_changes_the_result(option: str, value: str) -> None:
     changed, plain = answers(convert(**{option: value})), answers(convert())

@@ -59,7 +59,7 @@ def cases(name: str, usual: Options, *changes: Options) -> list[tuple[str, Optio
 B: Options = {"batch": 20}
 SAMPLED: list[tuple[str, Options]] = [
     *cases("dp-sgd", B, {}, {"gradients": "func", "clip": 1e-3}, {"network": "student"}),
-    *cases("dp-sgd", B, {"network": "student", "gradients": "func"}, {"views": 2}),
+    *cases("dp-sgd", B, {"network": "student", "gradients": "func"}, {"views": 2}, {"gradients": "layers"}),
     *((name, B) for name in ("ts-adp", "gm-dp", "zcdp", "scatter-cnn")),
     *cases("dp-wrn", B, {}, {"chunk": 3, "augmentation": "crop-and-flip"}),
     *cases("dp-teacher", B, {"conversion": "none"}),

@@ -45,7 +45,7 @@ def replaced_record(name: str, **options: Any) -> list[str]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("gradients", ["opacus", "func"])
+@pytest.mark.parametrize("gradients", ["opacus", "func", "layers"])
 def test_found_dropout_drawn_by_batch_position(gradients: str) -> None:
     options = {"batch": 40, "network": "student", "gradients": gradients}
     with planted(dp_sgd, "train_without_dropout", lambda model, *_: model.train()):
