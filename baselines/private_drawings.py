@@ -186,8 +186,8 @@ class PrivateDrawings(PrivateGenerator):
 
     def _training(self) -> FeatureTraining:
         """Return the training of the private classifier."""
-        steps = {"steps": self.steps} if self.steps else {}
-        if self.steps == SMALL_HEAD["steps"]:  # as the baselines at tier smoke
-            steps["drawings"] = SMALL_HEAD["drawings"]
         kind = PatchTraining if self.classifier == "patch-features" else FeatureTraining
-        return kind(multiplier=self.multiplier, neighbours=self.neighbours, **steps)
+        training = kind(multiplier=self.multiplier, neighbours=self.neighbours)
+        if self.steps == SMALL_HEAD["steps"]:  # as the baselines at tier smoke
+            training = replace(training, drawings=SMALL_HEAD["drawings"])
+        return replace(training, steps=self.steps) if self.steps else training

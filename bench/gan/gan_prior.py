@@ -18,7 +18,6 @@ from bench.errors import BenchError
 from bench.gan.latent_search import nearest_images
 from bench.gan.wasserstein import Diversity, build_gan, fingerprint, pack, train_wgan_gp, unpack
 from bench.nets.generators import Critic, DeconvGenerator, check_square
-from bench.nets.small_net import Network
 from bench.seeds import derive
 from bench.validate import at_least, positive
 
@@ -47,11 +46,6 @@ def gan_skip_reason(shape: tuple[int, int, int], aux: int, batch: int) -> str | 
     if aux < 2 * batch:
         return f"{aux} auxiliary images: the GAN needs at least {2 * batch} (two batches of gan_batch)"
     return None
-
-
-def laid_out_for_search(network: Network) -> Network:
-    """Convert the network's convolution weights to channels-last, in place, and return it."""
-    return network.to(memory_format=torch.channels_last)
 
 
 @dataclass(frozen=True)
@@ -88,8 +82,7 @@ class GanPrior:
     ) -> tuple[DeconvGenerator, Critic]:
         """Train generator and critic, or load them from the store; return them frozen, in eval mode.
 
-        The store has them if they were trained before on these images with these settings. Convolution weights of the
-        returned networks are channels-last, in which searches of latents need less time (`benchmarks/peers.py`).
+        The store has them if they were trained before on these images with these settings.
 
         Args:
             aux: (n, c, h, w) in [0, 1] on the context's device.
@@ -121,7 +114,7 @@ class GanPrior:
             return pack(generator=generator, critic=critic)
 
         unpack(ctx.artifacts.get("gmi-gan", key, make), generator=generator, critic=critic)
-        return laid_out_for_search(generator), laid_out_for_search(critic)
+        return generator, critic
 
     def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
         """Return (count, c, h, w) images of random latent vectors: the attacker's prior without any target."""
