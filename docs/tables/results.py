@@ -162,6 +162,10 @@ CLASSIFIERS: tuple[tuple[str, str, Changed], ...] = (
         "`private-features` on EfficientNet-Lite0, pretrained on public photographs", "private-features",
         {"features": "timm:tf_efficientnet_lite0"},
     ),
+    (
+        "the same, `--method.whitening private`", "private-features",
+        {"features": "timm:tf_efficientnet_lite0", "whitening": "private"},
+    ),
 )  # fmt: skip
 """Label, method and options of the classifiers that a table compares."""
 
