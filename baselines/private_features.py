@@ -134,7 +134,8 @@ class PrivateFeatures(FeatureTraining):
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         """Return the inputs: the private records, and pretrained weights for features of a timm network."""
-        if self.features == "auto" or self.features == "scattering":  # so that the manifest lists both values
+        # Constants here, so that the manifest lists all values
+        if self.features == "auto" or self.features == "scattering" or not self.features.startswith("timm:"):
             return frozenset({"private_data"})
         return frozenset({"private_data", "pretrained_weights"})
 

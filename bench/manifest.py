@@ -27,8 +27,9 @@ PATH = Path(__file__).with_name("manifest.json")
 DESCRIBED = ("method", "attack", "teacher recipe")
 """Kinds of plug-ins with options."""
 KIND_OF = {kind.__name__: kind for kind in (int, float, bool, str)}
-ZERO, POSITIVE, OTHER = "0", ">0", "*"
-"""Notation in a table of needs: a number that is 0, a number above 0, and a text that the table does not list."""
+ZERO, POSITIVE, OTHER, PREFIX = "0", ">0", "*", ":"
+"""Notation in a table of needs: a number that is 0, a number above 0, a text that the table does not list, and the end
+of a text that stands for all texts that begin with it."""
 Table = list[tuple[list[str], list[str]]]
 """Rows of a table of needs: values of the options that `needs` reads, and the resulting needs."""
 
@@ -188,16 +189,18 @@ def _examples(option: Option, texts: Iterable[str]) -> list[Any]:
     if option.kind is bool:
         return [False, True]
     if option.kind is str:
-        return list(dict.fromkeys([*sorted(texts), OTHER]))
+        listed = [text + OTHER if text.endswith(PREFIX) else text for text in sorted(texts)]
+        return list(dict.fromkeys([*listed, OTHER]))
     return [option.kind(0), option.default or option.kind(1)]
 
 
 def _notation(option: Option, value: Any, texts: Iterable[str]) -> str:
-    """Return a value in the notation of a table of needs."""
+    """Return a value in the notation of a table of needs; a text that begins with one such as "timm:" is that one."""
     if option.choices or option.kind is bool:
         return str(value)
     if option.kind is str:
-        return value if value in texts else OTHER
+        prefix = next((text for text in texts if text.endswith(PREFIX) and value.startswith(text)), OTHER)
+        return value if value in texts else prefix
     return ZERO if value == 0 else POSITIVE if value > 0 and math.isfinite(value) else repr(value)
 
 
