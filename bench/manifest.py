@@ -29,7 +29,7 @@ DESCRIBED = ("method", "attack", "teacher recipe")
 KIND_OF = {kind.__name__: kind for kind in (int, float, bool, str)}
 ZERO, POSITIVE, OTHER, PREFIX = "0", ">0", "*", ":"
 """Notation in a table of needs: a number that is 0, a number above 0, a text that the table does not list, and the end
-of a text that stands for all texts that begin with it."""
+of a text that means all texts that begin with it."""
 Table = list[tuple[list[str], list[str]]]
 """Rows of a table of needs: values of the options that `needs` reads, and the resulting needs."""
 

@@ -4,8 +4,8 @@ python benchmarks/best_releases.py
 
 One panel per data set. A line joins the most accurate releases of a kind whose accounted epsilon for one private record
 is at most 1, 3, 8 and 10: networks trained on the records, students that saw only responses, images. Networks on
-pretrained features of public photographs are a kind of their own. Hollow marks are results that papers on private
-learning publish at that epsilon, with the source beside them.
+pretrained features of public photographs are another kind. Hollow marks are results that papers on private
+learning publish at that epsilon, with the source below them.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def best(board: Iterable[Result]) -> dict[str, dict[float, Result]]:
 
 
 def draw(axes: Axes, dataset: str, releases: dict[str, dict[float, Result]]) -> None:
-    """Draw one data set, with the kind and the method of the last point beside each line."""
+    """Draw one data set, with the kind and the method of the last point next to each line."""
     for kind, by_epsilon in releases.items():
         points = [
             (EPSILONS.index(epsilon), 100 * (result.accuracy or 0)) for epsilon, result in sorted(by_epsilon.items())

@@ -250,13 +250,13 @@ def skip_reason(release: Candidate, kind: AttackKind) -> str:
         too_few = 0 < classes < FEWEST_CLASSES
         return f"{classes} classes: the test of power needs {FEWEST_CLASSES}" if too_few else ""
     if release.row.unit == "label":
-        return "unit label protects labels only, so that membership of an image is no secret"
+        return "unit label protects labels only, not whether an image was used"
     if kind is AttackKind.RELEASED and not _fact("method", release.row.method, "releases_images", True):
         return "neither images nor a generator are released"
-    return _lacks_records(name, split, kind)
+    return _missing_records(name, split, kind)
 
 
-def _lacks_records(name: str, split: str, kind: AttackKind) -> str:
+def _missing_records(name: str, split: str, kind: AttackKind) -> str:
     """Return why the attacker's records do not suffice for any attack of a kind; "" if they do."""
     attacks = MEMBERSHIP[kind]
     if all(_fact("attack", attack, "labelled", True) for attack in attacks) and not attacker_has_labels(name, split):
@@ -277,7 +277,7 @@ def attacker_has_labels(name: str, split: str) -> bool:
 
 
 def most_population(name: str, split: str) -> int | None:
-    """Return an upper limit of the attacker's labelled records that are no suspects; None if it is not known."""
+    """Return an upper limit of the attacker's labelled records, without the suspects; None if it is not known."""
     counts = data.facts(name).counts
     if counts is None or split not in ("iid", "few"):
         return None

@@ -118,7 +118,7 @@ def findings(board: Board, gaps: Iterable[Gap]) -> list[str]:
 
 def _not_a_gap(gap: Gap) -> str:
     return (
-        f"{GAPS}, line {gap.line}: no recommended release of {gap.method} on {' '.join(gap.place)} lacks an attack of "
+        f"{GAPS}, line {gap.line}: no recommended release of {gap.method} on {' '.join(gap.place)} is without an attack of "
         f"kind '{gap.kind}'; remove it from the line"
     )
 

@@ -80,7 +80,7 @@ def test_leading_directions_whiten_as_the_whole_covariance(monkeypatch: pytest.M
     leading = BlockWhitening.of_public(rows, width, (1.0,), 0.3)
     assert isinstance(whole.maps[0], Triangular) and isinstance(leading.maps[0], Leading)
     ours, theirs = (torch.cat(white._mapped(rows), 1) for white in (leading, whole))
-    assert torch.allclose(ours @ ours.T, theirs @ theirs.T, atol=1e-4)  # equal but for a rotation
+    assert torch.allclose(ours @ ours.T, theirs @ theirs.T, atol=1e-4)  # equal after a rotation
     again = BlockWhitening.of_state(leading.state())
     assert torch.equal(again(rows), leading(rows))
     weight = torch.randn(4, 90)
