@@ -118,8 +118,8 @@ def findings(board: Board, gaps: Iterable[Gap]) -> list[str]:
 
 def _not_a_gap(gap: Gap) -> str:
     return (
-        f"{GAPS}, line {gap.line}: no recommended release of {gap.method} on {' '.join(gap.place)} is without an attack of "
-        f"kind '{gap.kind}'; remove it from the line"
+        f"{GAPS}, line {gap.line}: no recommended release of {gap.method} on {' '.join(gap.place)} is without an "
+        f"attack of kind '{gap.kind}'; remove it from the line"
     )
 
 
