@@ -10,6 +10,9 @@ records, m released images. Noise of a private mechanism adds to 1/m.
    norm of the attacker's rows to that norm, as mechanisms clip.
 2. Let a be the mean of the released rows minus that of the attacker's rows, and A the same for their second moments.
 3. The score of a suspect x is <a, x> + <A, x x^T> / 2: the first terms of a ratio of densities around the population.
+
+Differs from the paper: real images in whitened components instead of binary attributes, released images instead of the
+moments themselves, a second moment next to the mean, and no threshold.
 """
 
 from __future__ import annotations

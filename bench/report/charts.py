@@ -34,7 +34,7 @@ STEPS = (0.0, 8.0, -8.0, 16.0, -16.0)
 """Largest shift of a mark that would otherwise cover another one."""
 COLOURS = 7
 """Number of colours that the page has for methods, c0 to c6 (web/style.css)."""
-SHAPES = ("circle", "square", "triangle", "diamond", "cross", "wedge", "star", "pentagon")
+SHAPES = ("circle", "square", "triangle", "diamond", "cross", "wedge", "star", "pentagon", "pointer")
 """Shapes of marks, which the page defines (web/page.html)."""
 SHIFTS = {"start": 0.0, "middle": 0.5, "end": 1.0}
 """Share of a text's width that is left of its position, by anchor."""

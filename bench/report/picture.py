@@ -31,6 +31,7 @@ MARKERS = {
     "wedge": "v",
     "star": "*",
     "pentagon": "p",
+    "pointer": "<",
 }
 PANEL, ABOVE_PANELS, UNDER_PANELS, LEGEND_ROW = 4.0, 0.7, 0.65, 0.185
 """Inches: height of the panels, position of the title, the axes' labels, and a row of the legend."""
