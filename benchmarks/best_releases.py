@@ -27,7 +27,7 @@ from bench.boards.tables import read_board
 ROOT = Path(__file__).resolve().parent.parent
 BOARDS = {"mnist": "MNIST", "fmnist": "Fashion-MNIST", "cifar10-jpeg": "CIFAR-10, as JPEG"}
 EPSILONS = (1.0, 3.0, 8.0, 10.0)
-PUBLIC, NETWORK, STUDENT, IMAGES = "network, public photographs", "network", "student", "images"
+PUBLIC, NETWORK, STUDENT, IMAGES = "network,\npublic photographs", "network", "student", "images"
 COLOURS = {PUBLIC: "C4", NETWORK: "C0", STUDENT: "C1", IMAGES: "C2"}
 OF_STUDENTS = {
     "dgd",
@@ -124,14 +124,14 @@ def draw(axes: Axes, dataset: str, releases: dict[str, dict[float, Result]]) -> 
             each.source, place, (0, -8), textcoords="offset points", ha="center", va="top", fontsize=6.5,
             color="dimgrey", bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
         )  # fmt: skip
-    axes.set(xlim=(-0.6, 5), xticks=range(len(EPSILONS)), xticklabels=[f"{epsilon:g}" for epsilon in EPSILONS])
+    axes.set(xlim=(-0.7, 6.2), xticks=range(len(EPSILONS)), xticklabels=[f"{epsilon:g}" for epsilon in EPSILONS])
     axes.set_title(BOARDS[dataset], loc="left")
     axes.grid(alpha=0.3)
 
 
 def main() -> None:
     """Draw the picture and print its points."""
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    figure = Figure(figsize=(12, 4.4), layout="constrained")
     panels = figure.subplots(1, len(BOARDS), squeeze=False)[0]
     for axes, dataset in zip(panels, BOARDS, strict=True):
         found = best(results(read_board(ROOT / "leaderboards", dataset)))
@@ -141,7 +141,8 @@ def main() -> None:
                 seeds = f"{len(result.finished)} seeds" if len(result.finished) > 1 else "one seed"
                 attack = result.attack.attack if result.attack else "no attack"
                 method, accuracy = result.release.method, 100 * (result.accuracy or 0)
-                print(f"{dataset}: {kind} within {epsilon:g}: {method} {accuracy:.1f} % ({seeds}, {attack})")
+                what = " ".join(kind.split())
+                print(f"{dataset}: {what} within {epsilon:g}: {method} {accuracy:.1f} % ({seeds}, {attack})")
     panels[0].set_ylabel("accuracy, %")
     figure.supxlabel("accounted epsilon for one private record   (hollow: published by others)", fontsize="medium")
     figure.savefig(ROOT / "docs" / "releases.png", dpi=110, metadata={"Software": None})
