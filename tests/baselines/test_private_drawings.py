@@ -127,12 +127,12 @@ def test_game_has_the_account_of_the_ledger(neighbours: str) -> None:
 
 @pytest.mark.thorough
 def test_game_refutes_too_little_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The account is that of the game from before the noise is divided."""
     usual = Spending.gradient_noise
-    method = PrivateDrawings(steps=1, classifier="patch-features")
-    game = method.game(Budget(3.0), "mnist", CLASSES)
+    game = PrivateDrawings(steps=1, classifier="patch-features").game(Budget(3.0), "mnist", CLASSES)
     assert audit(game, plays=40_000, seed=0).verdict == "not refuted"
     monkeypatch.setattr(Spending, "gradient_noise", lambda self, clip: usual(self, clip) / 3)
-    assert audit(method.game(Budget(3.0), "mnist", CLASSES), plays=40_000, seed=0).verdict == "accountant refuted"
+    assert audit(game, plays=40_000, seed=0).verdict == "accountant refuted"
 
 
 # Options
