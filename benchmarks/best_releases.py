@@ -3,8 +3,8 @@
 python benchmarks/best_releases.py
 
 One panel per data set. A line joins the most accurate releases of a kind whose accounted epsilon for one private record
-is at most 1, 3, 8 and 10: networks trained on the records, students that saw only responses, images. Networks on
-pretrained features of public photographs are another kind. Hollow marks are results that papers on private
+is at most 1, 3, 8 and 10: networks trained on the records, students that saw only responses or noisy moments, images.
+Networks on pretrained features of public photographs are another kind. Hollow marks are results that papers on private
 learning publish at that epsilon, with the source below them.
 """
 
@@ -39,9 +39,8 @@ OF_STUDENTS = {
     "pate",
     "pate-gnmax",
     "class-moments",
-    "topagg",
 }
-"""Methods whose released network learned from responses only."""
+"""Methods whose released network did not see the records: it learned from responses or from noisy moments."""
 OF_IMAGES = {
     "dp-merf", "dp-ntk", "dp-kernel", "dpdm", "dp-feta", "sim-pe", "p3gm", "psg", "dp-gan", "dp-sinkhorn", "pate-gan",
     "gs-wgan", "g-pate", "datalens", "private-drawings",
