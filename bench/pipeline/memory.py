@@ -41,6 +41,9 @@ USUAL_BATCH = 256
 """Batch size of a student whose method has no option for it."""
 LEFT_BEHIND = 0.5
 """Share of a stage's memory that stays in use after it, as freed memory is kept and fragmented (docs/memory.md)."""
+TUNING_COPIES = 1.5
+"""Activations of a record that torch.func keeps for a tuned network, relative to an ordinary backward pass: 1.34 to
+1.62 in three networks of 224 pixels (docs/memory.md)."""
 LARGE = 0.5
 """Share of the free memory above which a run is called large."""
 HELD = {"samples": 2 * FLOAT, "unlabelled": FLOAT, "images": 2 * FLOAT, "buffer": FLOAT, "drawings": FLOAT}
@@ -234,7 +237,8 @@ def private_training(job: Job, arch: str, records: int) -> int:
         return network.training(records) + 2 * records * network.weights
     with torch.random.fork_rng(devices=()):
         trained = FLOAT * int(method.trained_weights(data.shape, data.classes))
-    return 2 * network.weights + 2 * records * trained + records * (network.kept + network.live)
+    activations = TUNING_COPIES * records * (network.kept + network.live)
+    return 2 * network.weights + 2 * records * trained + int(activations)
 
 
 def attack_stages(job: Job) -> Iterator[Stage]:
