@@ -190,6 +190,17 @@ def test_coverage_command_prints_no_empty_cell(tmp_path: Path, typed: Type) -> N
         assert all(word in said for word in words.split()), words
 
 
+def test_missing_attacks_are_printed_as_commands(tmp_path: Path, typed: Type) -> None:
+    folder = write_boards(tmp_path, [proved("dp-sgd", 1.0, 0.9, **GMI)], dataset="fmnist")
+    lines = typed("leaderboard --coverage --commands --boards", folder).out.splitlines()
+    attacks = [line.rpartition("--attack ")[2] for line in lines if line.startswith("bench run --method dp-sgd")]
+    assert attacks == ["loss-threshold", "rmia", "quantile", "label-only"]
+    audits = [line for line in lines if line.startswith("bench audit release --method dp-sgd")]
+    assert len(audits) == 1 and len(lines) == 5
+    assert all("--dataset fmnist" in line and line.count("--seeds 0") == 1 for line in lines)
+    assert "--coverage" in typed("leaderboard --commands").err
+
+
 @pytest.mark.parametrize("more", ["--check", "--publish", "--attacks"])
 def test_coverage_command_refuses_other_actions(more: str, refused: Refused) -> None:
     assert "--coverage" in refused("leaderboard --coverage", more)

@@ -12,6 +12,7 @@ from bench.boards.build import mean
 from bench.boards.flags import OLDER, pretrained_flag
 from bench.boards.installed import installed_version, needs, teacher_matters
 from bench.boards.tables import ACCURACY, AttackRow, Board, ReleaseRow, RunRow, read_options
+from bench.config import STUDENT
 from bench.storage.records import BUDGET, Changed, described
 
 
@@ -211,6 +212,8 @@ def release_command(row: ReleaseRow, dataset: str, budget: Mapping[str, Any], ti
     words = [f"bench run --method {row.method} --variant {row.variant} --dataset {dataset}"]
     given = {name: write_option(value) for name, value in named.items()}
     words += [f"--{name} {value}" for name, value in given.items() if value not in ("", usual.get(name))]
+    words += [f"--student {row.student}"] if row.student not in ("", STUDENT) else []
+    words += [f"--split {row.split}"] if row.split not in ("", "iid") else []
     words += ["--pretrained FILE"] if pretrained_flag(row.flags.split()) else []
     for group in ("method", "teacher"):
         words += [f"--{group}.{name} {write_option(value)}" for name, value in options[group].items()]

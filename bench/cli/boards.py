@@ -56,6 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print which attacks ran on the releases that `bench choose` recommends, and why the others did not",
     )
+    parser.add_argument(
+        "--commands",
+        action="store_true",
+        help="with --coverage: print the commands that run the missing attacks, one line each, and nothing else",
+    )
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -69,9 +74,12 @@ def execute(given: argparse.Namespace) -> int:
     if given.coverage:
         if given.check or given.publish is not None or given.attacks:
             raise BadOption("--coverage is for printing; leave it out with --check, --publish and --attacks")
-        from bench.cli.coverage import show_coverage
+        from bench.cli.coverage import show_coverage, show_missing_commands
 
-        return show_coverage(given.boards, given.dataset)
+        show = show_missing_commands if given.commands else show_coverage
+        return show(given.boards, given.dataset)
+    if given.commands:
+        raise BadOption("--commands prints the commands of attacks that --coverage misses; give --coverage too")
     if given.publish is None and not given.check:
         return show_boards(given.out, given.dataset, given.attacks)
     from bench.boards.publish import publish

@@ -168,13 +168,10 @@ def describe_command(row: ReleaseRow) -> str:
     """Return the command that makes the release again, with one seed and with noise from the system's generator."""
     from bench.boards.results import release_command
     from bench.boards.tables import read_options
-    from bench.config import STUDENT
     from bench.data import typed
 
     budget = {"epsilon": 10, **read_options(row.options)["budget"]}
-    words = release_command(row, typed(row.dataset), budget)
-    words += f" --student {row.student}" * (row.student != STUDENT) + f" --split {row.split}" * (row.split != "iid")
-    return f"{words} --noise os"
+    return f"{release_command(row, typed(row.dataset), budget)} --noise os"
 
 
 def explain_flag(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +11,12 @@ from bench.errors import unknown
 from bench.progress import Screen, out, plain_text, print_line
 
 if TYPE_CHECKING:
-    from bench.boards.coverage import Cell, CoveredRelease
+    from bench.boards.coverage import AttackKind, Cell, CoveredRelease
 
 WIDTH = 180
 """Smallest width of the tables."""
+INVERSION = "pca-mi"
+"""Inversion that needs no trained generator: minutes on two cores."""
 
 
 def show_coverage(folder: Path | None, dataset: str | None) -> int:
@@ -25,6 +27,34 @@ def show_coverage(folder: Path | None, dataset: str | None) -> int:
         UnknownName: no board of the data set.
     """
     from bench.boards.coverage import EXPLAINED
+
+    for place, found in groupby(_read(folder, dataset), key=lambda each: each.release.place):
+        _print_table(place, list(found))
+    print_line("value / baseline without the target; no power: the attack fails on the unprotected teacher too")
+    for kind, words in EXPLAINED.items():
+        print_line(f"  {kind:<10} {words}")
+    return 0
+
+
+def show_missing_commands(folder: Path | None, dataset: str | None) -> int:
+    """Print a command for each missing attack: the release with seed 0, and the first attack of the kind. Returns the
+    exit status.
+
+    Raises:
+        NotFound: no board in the folder.
+        UnknownName: no board of the data set.
+    """
+    from bench.boards.coverage import State
+
+    for each in _read(folder, dataset):
+        for cell in each.cells:
+            if cell.state is State.MISSING:
+                print_line(_command(each, cell.kind))
+    return 0
+
+
+def _read(folder: Path | None, dataset: str | None) -> Iterator[CoveredRelease]:
+    """Yield the recommended releases of one data set, or of all."""
     from bench.boards.gaps import covered, read_gaps
     from bench.boards.records import boards_folder
     from bench.boards.tables import data_sets, read_boards
@@ -35,12 +65,21 @@ def show_coverage(folder: Path | None, dataset: str | None) -> int:
         raise unknown("leaderboard", dataset, known)
     gaps = read_gaps(boards) or []
     for board in read_boards(boards, None if dataset is None else [dataset]):
-        for place, found in groupby(covered(board, gaps), key=lambda each: each.release.place):
-            _print_table(place, list(found))
-    print_line("value / baseline without the target; no power: the attack fails on the unprotected teacher too")
-    for kind, words in EXPLAINED.items():
-        print_line(f"  {kind:<10} {words}")
-    return 0
+        yield from covered(board, gaps)
+
+
+def _command(found: CoveredRelease, kind: AttackKind) -> str:
+    """Return the command that runs a kind of attack on a release with seed 0."""
+    from bench.boards.coverage import MEMBERSHIP, AttackKind
+    from bench.boards.results import release_command
+    from bench.boards.tables import read_options
+    from bench.data import typed
+
+    row = found.release.row
+    command = release_command(row, typed(row.dataset), {"epsilon": 10, **read_options(row.options)["budget"]})
+    if kind is AttackKind.AUDIT:  # its split is always iid
+        return command.replace("bench run", "bench audit release", 1) + " --seeds 0"
+    return f"{command} --seeds 0 --attack {INVERSION if kind is AttackKind.INVERSION else MEMBERSHIP[kind][0]}"
 
 
 def _print_table(place: tuple[str, str, str], found: list[CoveredRelease]) -> None:

@@ -20,7 +20,7 @@ from bench.api import (
     releases_images,
     trains_student,
 )
-from bench.config import EVALUATOR, Variant, configure, plain
+from bench.config import EVALUATOR, STUDENT, Variant, configure, plain
 from bench.errors import plugin_errors
 from bench.pipeline.components import Components, TypedOptions
 from bench.pipeline.devices import Precision, Training, choose_precision
@@ -247,7 +247,7 @@ def run_spec(job: Job, seed: int) -> RunSpec:
         method=s.method,
         version=job.method.version,
         options=options.method,
-        student=s.student,
+        student=s.student if trains_student(job.method) else STUDENT,  # else it changes nothing
         budget=options.budget,
         noise=s.noise,
         seed=seed,

@@ -133,7 +133,7 @@ def test_command_of_a_choice_has_all_changed_options() -> None:
     ((release,),) = [board.releases for board in boards_of([row])]
     assert choose.describe_command(release) == (
         "bench run --method rr --variant printed --dataset celeba-g --teacher resnet34 --epsilon 1 --unit label "
-        "--method.rounds 2 --student dense-cnn --split few --noise os"
+        "--student dense-cnn --split few --method.rounds 2 --noise os"
     )
 
 

@@ -59,6 +59,13 @@ def test_hash_of_a_run_and_its_release_does_not_move(
         assert (spec.hash, spec.release.hash) == (run, release)
 
 
+@pytest.mark.parametrize(("method", "is_same"), [("private-features", True), ("dp-sgd", True), ("dpsd", False)])
+def test_student_counts_where_it_is_trained(tmp_path: Path, method: str, is_same: bool) -> None:
+    """A method that releases its own network has one hash for any --student."""
+    one, other = (run_spec(job(tmp_path, method=method, student=name), 0).hash for name in ("datalens", "relu-cnn"))
+    assert (one == other) == is_same
+
+
 def test_hash_of_an_audit_does_not_move(tmp_path: Path) -> None:
     spec = audit_spec(job(tmp_path, method="dpsd"), CanaryGame(score="rmia", overfit=True), 2)
     assert spec.hash == "0d84ac85a3f88b69"
