@@ -52,6 +52,9 @@ GROUPS: dict[str, dict[str, Listed]] = {
     "boards": {
         "leaderboard": Listed("boards:LEADERBOARD", "show the boards, publish records, check the tables"),
         "choose": Listed("choose:CHOOSE", "recommend a release from the boards for a privacy budget and an accuracy"),
+        "reproduce": Listed(
+            "reproduce:REPRODUCE", "run the command of a published number again, and say whether the number holds"
+        ),
         "report": Listed(
             "report:REPORT", "write a static web site with the boards, charts, and a page for every method and run"
         ),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections import Counter
 
 from bench import registry
+from bench.boards.reproduction import number_of, read_claims
 from bench.boards.results import of_tier
 from bench.boards.tables import LOWER, LOWER_CEILING, LOWER_NULL
 from bench.errors import BenchError, kinds
@@ -15,7 +17,7 @@ from bench.papers.figures.draw import check_sentences
 from bench.papers.figures.sweep_points import pictures
 from bench.papers.tables import read_tables
 from bench.report.points import grouped
-from docs.tables.boards import board, lines, needed, published, published_number, records
+from docs.tables.boards import ROOT, board, lines, needed, published, published_number, records
 from docs.tables.cells import sized
 
 
@@ -56,6 +58,22 @@ def compared() -> dict[str, object]:
             codes.setdefault(key, Counter()).update(ours.reason[0] for ours in counting if ours.reason)
     ordered = sorted(counts, key="all".__eq__)  # the sums come last
     return {"rows": [(key, counts[key], codes[key].most_common()) for key in ordered]}
+
+
+def claims() -> dict[str, object]:
+    """Return every claim of the study with the published number behind it, as `bench reproduce --list`."""
+    kept = records()
+    rows = [(claim, number_of(kept[claim.run], claim.metric)) for claim in read_claims(ROOT / "leaderboards")]
+    if wrong := [claim.name for claim, value in rows if value is None or not claim.low <= value <= claim.high]:
+        raise BenchError(
+            f"claims {', '.join(wrong)}: their records have other numbers; correct leaderboards/claims.csv"
+        )
+    return {"rows": [(claim, *map(_number, (value, claim.low, claim.high))) for claim, value in rows]}
+
+
+def _number(value: float) -> str:
+    """Format a share, an AUC or an epsilon: three digits, or all before the point."""
+    return f"{value:,.0f}" if 20 <= value < math.inf else f"{value:.3g}"
 
 
 def issues() -> dict[str, object]:
