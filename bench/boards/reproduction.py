@@ -23,7 +23,7 @@ COLUMNS = ("claim", "dataset", "run", "metric", "low", "high", "statement")
 FEWEST_DIGITS = 6
 """Smallest number of digits that name a run or a row."""
 EPSILONS = ("epsilon_claimed", "epsilon_accounted")
-"""Names of a run's epsilons, beside its metrics."""
+"""Names of a run's epsilons; all other numbers are metrics of its record."""
 SAME = 1e-6
 """Largest relative difference of two epsilons of the same account."""
 LOW, HIGH = ".lo", ".hi"
@@ -89,7 +89,7 @@ def read_claims(boards: Path) -> list[Claim]:
     found = [_claim(path, number, cells) for number, cells in enumerate(lines, 2)]
     names = [each.name for each in found]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise BenchError(f"{path}: {min(twice)} is listed twice; give each claim a name of its own")
+        raise BenchError(f"{path}: {min(twice)} is listed twice; give each claim its own name")
     return found
 
 

@@ -83,7 +83,7 @@ def _print_claims(claims: list[Claim]) -> int:
 
 def _settings(published: Record, given: argparse.Namespace) -> Settings:
     """Return the settings of a published run, with files and folders of this machine. Raises BadOption for a file that
-    the run needs and nobody gave."""
+    the run needs and that was not given."""
     from bench.cli import parse
     from bench.cli.run import read_run
     from bench.progress import print_line
