@@ -10,7 +10,6 @@ learning publish at that epsilon, with the source below them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,34 +19,12 @@ matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.boards.flags import pretrained_flag
-from bench.boards.results import Result, results
+from bench.boards.best import EPSILONS, Best, Kind, best_releases
 from bench.boards.tables import read_board
 
 ROOT = Path(__file__).resolve().parent.parent
 BOARDS = {"mnist": "MNIST", "fmnist": "Fashion-MNIST", "cifar10-jpeg": "CIFAR-10, as JPEG"}
-EPSILONS = (1.0, 3.0, 8.0, 10.0)
-PUBLIC, NETWORK, STUDENT, IMAGES = "network,\npublic photographs", "network", "student", "images"
-COLOURS = {PUBLIC: "C4", NETWORK: "C0", STUDENT: "C1", IMAGES: "C2"}
-OF_STUDENTS = {
-    "dgd",
-    "dpsd",
-    "dpdfd",
-    "dp-dfd",
-    "fed-dpsd",
-    "dp-teacher",
-    "pate",
-    "pate-gnmax",
-    "class-moments",
-}
-"""Methods whose released network did not see the records: it learned from responses or from noisy moments."""
-OF_IMAGES = {
-    "dp-merf", "dp-ntk", "dp-kernel", "dpdm", "dp-feta", "sim-pe", "p3gm", "psg", "dp-gan", "dp-sinkhorn", "pate-gan",
-    "gs-wgan", "g-pate", "datalens", "private-drawings",
-}  # fmt: skip
-"""Methods that release images or a generator; their accuracy is that of a network trained on images."""
-NOT_TAKEN = {"older-version", "float32-noise", "account-corrected", "refuted"}
-"""Flags of rows that are not drawn."""
+COLOURS = {Kind.PUBLIC: "C4", Kind.NETWORK: "C0", Kind.STUDENT: "C1", Kind.IMAGES: "C2"}
 
 
 @dataclass(frozen=True)
@@ -60,61 +37,36 @@ class Published:
     """
 
     dataset: str
-    kind: str
+    kind: Kind
     epsilon: float
     accuracy: float
     source: str
 
 
 PUBLISHED = (
-    Published("mnist", NETWORK, 3, 98.7, "Tramer and Boneh 2021"),
-    Published("fmnist", NETWORK, 3, 89.7, "Tramer and Boneh 2021"),
-    Published("cifar10-jpeg", NETWORK, 3, 69.3, "Tramer and Boneh 2021"),
-    Published("cifar10-jpeg", NETWORK, 1, 72.3, "Tang et al. 2023"),
-    Published("cifar10-jpeg", NETWORK, 8, 81.4, "De et al. 2022"),
-    Published("mnist", IMAGES, 1, 95.6, "DP-FETA 2025"),
-    Published("mnist", IMAGES, 10, 98.1, "DP-FETA 2025"),
-    Published("fmnist", IMAGES, 1, 81.7, "DP-FETA 2025"),
-    Published("fmnist", IMAGES, 10, 87.3, "DP-FETA 2025"),
+    Published("mnist", Kind.NETWORK, 3, 98.7, "Tramer and Boneh 2021"),
+    Published("fmnist", Kind.NETWORK, 3, 89.7, "Tramer and Boneh 2021"),
+    Published("cifar10-jpeg", Kind.NETWORK, 3, 69.3, "Tramer and Boneh 2021"),
+    Published("cifar10-jpeg", Kind.NETWORK, 1, 72.3, "Tang et al. 2023"),
+    Published("cifar10-jpeg", Kind.NETWORK, 8, 81.4, "De et al. 2022"),
+    Published("mnist", Kind.IMAGES, 1, 95.6, "DP-FETA 2025"),
+    Published("mnist", Kind.IMAGES, 10, 98.1, "DP-FETA 2025"),
+    Published("fmnist", Kind.IMAGES, 1, 81.7, "DP-FETA 2025"),
+    Published("fmnist", Kind.IMAGES, 10, 87.3, "DP-FETA 2025"),
 )
 
 
-def kind_of(result: Result) -> str:
-    """Return what leaves: a key of COLOURS."""
-    method = result.release.method
-    if pretrained_flag(result.flags):
-        return PUBLIC
-    return STUDENT if method in OF_STUDENTS else IMAGES if method in OF_IMAGES else NETWORK
-
-
-def best(board: Iterable[Result]) -> dict[str, dict[float, Result]]:
-    """Return the most accurate release of each kind within each epsilon, of those that `bench choose` would accept."""
-    found: dict[str, dict[float, Result]] = {kind: {} for kind in COLOURS}
-    for result in board:
-        row, accounted = result.release, result.accounted
-        is_meant = row.variant != "printed" and row.unit == "example" and row.split == "iid" and row.tier != "smoke"
-        if not is_meant or accounted is None or result.accuracy is None or NOT_TAKEN & result.flags:
-            continue
-        for epsilon in EPSILONS:
-            if accounted <= epsilon:
-                kept = found[kind_of(result)].setdefault(epsilon, result)
-                if result.accuracy > (kept.accuracy or 0):
-                    found[kind_of(result)][epsilon] = result
-    return found
-
-
-def draw(axes: Axes, dataset: str, releases: dict[str, dict[float, Result]]) -> None:
+def draw(axes: Axes, dataset: str, found: list[Best]) -> None:
     """Draw one data set, with the kind and the method of the last point next to each line."""
-    for kind, by_epsilon in releases.items():
-        points = [
-            (EPSILONS.index(epsilon), 100 * (result.accuracy or 0)) for epsilon, result in sorted(by_epsilon.items())
-        ]
+    for kind, colour in COLOURS.items():
+        of_kind = [each for each in found if each.kind is kind]
+        points = [(EPSILONS.index(each.limit), 100 * (each.release.accuracy or 0)) for each in of_kind]
         if points:
-            axes.plot(*zip(*points, strict=True), marker="o", color=COLOURS[kind])
-            method = by_epsilon[max(by_epsilon)].release.method
+            axes.plot(*zip(*points, strict=True), marker="o", color=colour)
+            words = [*kind.split(", "), f"{of_kind[-1].release.row.method} {points[-1][1]:.1f}"]
             axes.annotate(
-                f"{kind}\n{method} {points[-1][1]:.1f}", points[-1], (7, 0), textcoords="offset points", va="center",
-                fontsize=7.5, color=COLOURS[kind],
+                "\n".join(words), points[-1], (7, 0),
+                textcoords="offset points", va="center", fontsize=7.5, color=colour,
             )  # fmt: skip
     for each in (each for each in PUBLISHED if each.dataset == dataset):
         place = (EPSILONS.index(each.epsilon), each.accuracy)
@@ -133,15 +85,13 @@ def main() -> None:
     figure = Figure(figsize=(12, 4.4), layout="constrained")
     panels = figure.subplots(1, len(BOARDS), squeeze=False)[0]
     for axes, dataset in zip(panels, BOARDS, strict=True):
-        found = best(results(read_board(ROOT / "leaderboards", dataset)))
+        found = best_releases(read_board(ROOT / "leaderboards", dataset))
         draw(axes, dataset, found)
-        for kind, by_epsilon in found.items():
-            for epsilon, result in sorted(by_epsilon.items()):
-                seeds = f"{len(result.finished)} seeds" if len(result.finished) > 1 else "one seed"
-                attack = result.attack.attack if result.attack else "no attack"
-                method, accuracy = result.release.method, 100 * (result.accuracy or 0)
-                what = " ".join(kind.split())
-                print(f"{dataset}: {what} within {epsilon:g}: {method} {accuracy:.1f} % ({seeds}, {attack})")
+        for each in found:
+            release = each.release
+            seeds = f"{release.finished} seeds" if release.finished > 1 else "one seed"
+            accuracy = f"{100 * (release.accuracy or 0):.1f} % ({seeds})"
+            print(f"{dataset}: {each.kind} within {each.limit:g}: {release.name} {accuracy}; {each.attacks}")
     panels[0].set_ylabel("accuracy, %")
     figure.supxlabel("accounted epsilon for one private record   (hollow: published by others)", fontsize="medium")
     figure.savefig(ROOT / "docs" / "releases.png", dpi=110, metadata={"Software": None})

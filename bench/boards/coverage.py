@@ -131,10 +131,12 @@ class CoveredRelease:
 def coverage(board: Board) -> list[CoveredRelease]:
     """Return the recommended releases of a board with their cells, by place, unit and epsilon."""
     void = void_splits(board)
-    return [
-        CoveredRelease(each, tuple(_cell(each, kind, void) for kind in AttackKind))
-        for each in recommended(candidates([board]))
-    ]
+    return [CoveredRelease(each, cells(each, void)) for each in recommended(candidates([board]))]
+
+
+def cells(release: Candidate, void: Mapping[str, str]) -> tuple[Cell, ...]:
+    """Return the cells of a release, in the order of `AttackKind`; `void` is that of `void_splits`."""
+    return tuple(_cell(release, kind, void) for kind in AttackKind)
 
 
 def numbered_reasons(found: Iterable[CoveredRelease]) -> dict[str, int]:

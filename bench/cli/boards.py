@@ -57,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print which attacks ran on the releases that `bench choose` recommends, and why the others did not",
     )
     parser.add_argument(
+        "--best",
+        action="store_true",
+        help="print the most accurate release of each kind within an accounted epsilon of 1, 3, 8 and 10",
+    )
+    parser.add_argument(
         "--commands",
         action="store_true",
         help="with --coverage: print the commands that run the missing attacks, one line each, and nothing else",
@@ -71,15 +76,17 @@ def execute(given: argparse.Namespace) -> int:
         raise BadOption(f"--dataset {given.dataset}: --check and --publish process all boards; leave it out")
     if given.attacks and (given.check or given.publish is not None):
         raise BadOption("--attacks is for printing boards; leave it out with --check and --publish")
-    if given.coverage:
-        if given.check or given.publish is not None or given.attacks:
-            raise BadOption("--coverage is for printing; leave it out with --check, --publish and --attacks")
-        from bench.cli.coverage import show_coverage, show_missing_commands
-
-        show = show_missing_commands if given.commands else show_coverage
-        return show(given.boards, given.dataset)
-    if given.commands:
+    if given.coverage or given.best:
+        name = "--coverage" if given.coverage else "--best"
+        if given.check or given.publish is not None or given.attacks or (given.coverage and given.best):
+            raise BadOption(f"{name} is for printing; leave it out with --check, --publish, --attacks and others")
+    if given.commands and not given.coverage:
         raise BadOption("--commands prints the commands of attacks that --coverage misses; give --coverage too")
+    if given.coverage or given.best:
+        from bench.cli import coverage
+
+        show = coverage.show_missing_commands if given.commands else coverage.show_coverage
+        return (coverage.show_best if given.best else show)(given.boards, given.dataset)
     if given.publish is None and not given.check:
         return show_boards(given.out, given.dataset, given.attacks)
     from bench.boards.publish import publish

@@ -1,4 +1,4 @@
-"""`bench leaderboard --coverage`: which attacks ran on the releases that `bench choose` recommends."""
+"""`bench leaderboard --coverage` and `--best`: attacks on recommended releases, and the best release of each kind."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from bench.progress import Screen, out, plain_text, print_line
 
 if TYPE_CHECKING:
     from bench.boards.coverage import AttackKind, Cell, CoveredRelease
+    from bench.boards.tables import Board
 
 WIDTH = 180
 """Smallest width of the tables."""
@@ -53,9 +54,41 @@ def show_missing_commands(folder: Path | None, dataset: str | None) -> int:
     return 0
 
 
+def show_best(folder: Path | None, dataset: str | None) -> int:
+    """Print the best release of each kind within each epsilon. Returns the exit status.
+
+    Raises:
+        NotFound: no board in the folder.
+        UnknownName: no board of the data set.
+    """
+    from rich.table import Table
+
+    from bench.boards.best import best_releases
+
+    table = Table(box=None, header_style="bold")
+    for name in ("data set", "kind", "within", "accuracy", "release", "attacks: value / baseline without it"):
+        table.add_column(name, overflow="fold")
+    for board in _boards(folder, dataset):
+        for each in best_releases(board):
+            accuracy = f"{100 * (each.release.accuracy or 0.0):.1f} %"
+            words = (board.dataset, each.kind, f"{each.limit:g}", accuracy, each.release.name, each.attacks)
+            table.add_row(*map(plain_text, words))
+    Screen(width=max(out.width, WIDTH), highlight=False, emoji=False).print(table)
+    return 0
+
+
 def _read(folder: Path | None, dataset: str | None) -> Iterator[CoveredRelease]:
     """Yield the recommended releases of one data set, or of all."""
     from bench.boards.gaps import covered, read_gaps
+    from bench.boards.records import boards_folder
+
+    gaps = read_gaps(boards_folder(folder)) or []
+    for board in _boards(folder, dataset):
+        yield from covered(board, gaps)
+
+
+def _boards(folder: Path | None, dataset: str | None) -> list[Board]:
+    """Return the board of one data set, or all. Raises UnknownName for a data set without a board."""
     from bench.boards.records import boards_folder
     from bench.boards.tables import data_sets, read_boards
 
@@ -63,9 +96,7 @@ def _read(folder: Path | None, dataset: str | None) -> Iterator[CoveredRelease]:
     known = data_sets(boards)
     if dataset is not None and dataset not in known:
         raise unknown("leaderboard", dataset, known)
-    gaps = read_gaps(boards) or []
-    for board in read_boards(boards, None if dataset is None else [dataset]):
-        yield from covered(board, gaps)
+    return read_boards(boards, None if dataset is None else [dataset])
 
 
 def _command(found: CoveredRelease, kind: AttackKind) -> str:

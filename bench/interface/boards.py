@@ -24,14 +24,18 @@ Folder = str | os.PathLike[str] | None
 
 
 def leaderboard(
-    name: str | None = None, *, table: Literal["releases", "attacks", "coverage"] = "releases", boards: Folder = None
+    name: str | None = None,
+    *,
+    table: Literal["releases", "attacks", "coverage", "best"] = "releases",
+    boards: Folder = None,
 ) -> pd.DataFrame:
     """Read a published leaderboard.
 
     Args:
         name: the data set of the board, such as "mnist"; None = all boards, one below the other.
         table: "releases" has a row for each release, "attacks" a row for each attack on one and each metric, "coverage"
-            a row for each release that `choose` can recommend and each kind of attack.
+            a row for each release that `choose` can recommend and each kind of attack, "best" a row for each kind of
+            release and each limit on epsilon: the most accurate one.
         boards: a folder of boards; None = `leaderboards` here, else those of the installation.
 
     Returns:
@@ -45,7 +49,7 @@ def leaderboard(
     from bench.boards.records import boards_folder
     from bench.boards.tables import read_attacks, read_releases
 
-    readers = {"releases": read_releases, "attacks": read_attacks, "coverage": _read_coverage}
+    readers = {"releases": read_releases, "attacks": read_attacks, "coverage": _read_coverage, "best": _read_best}
     if table not in readers:
         raise unknown("table", table, readers)
     rows = readers[table](boards_folder(None if boards is None else Path(boards)))
@@ -71,6 +75,22 @@ def _read_coverage(folder: Path) -> pd.DataFrame:
         rows += [(*of_release, *dataclasses.astuple(cell)) for cell in each.cells]
     of_cell = [field.name for field in dataclasses.fields(Cell)]
     return pd.DataFrame(rows, columns=["dataset", "release", "tier", "split", "unit", "name", "epsilon", *of_cell])
+
+
+def _read_best(folder: Path) -> pd.DataFrame:
+    """Read the best release of each kind within an accounted epsilon of 1, 3, 8 and 10."""
+    import pandas as pd
+
+    from bench.boards.best import best_releases
+    from bench.boards.tables import read_boards
+
+    rows = []
+    for each in (each for board in read_boards(folder) for each in best_releases(board)):
+        release, row = each.release, each.release.row
+        known = (row.dataset, str(each.kind), each.limit, row.release, release.name, release.epsilon, release.accuracy)
+        rows.append((*known, release.finished, each.attacks))
+    columns = ["dataset", "kind", "within", "release", "name", "epsilon", "accuracy", "seeds", "attacks"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def reported() -> pd.DataFrame:

@@ -6,10 +6,11 @@ from functools import cache
 from statistics import mean, stdev
 
 from bench import boards, registry
+from bench.boards.best import EPSILONS, Best, Kind, best_releases
 from bench.boards.coverage import AttackKind, numbered_reasons
 from bench.boards.gaps import covered, read_gaps
 from bench.boards.results import Result
-from bench.boards.tables import ACCURACY, LOWER, read_board
+from bench.boards.tables import ACCURACY, LOWER, read_board, read_boards
 from bench.errors import BenchError
 from bench.metrics.table import metrics
 from bench.storage.records import Record
@@ -167,6 +168,15 @@ def coverage(name: str) -> dict[str, object]:
         for each in found
     ]
     return {"kinds": [*AttackKind], "rows": rows, "reasons": reasons}
+
+
+def best() -> dict[str, object]:
+    """Return for every data set and kind the best release within each epsilon, and the attacks on the last one."""
+    found = [(board.dataset, each) for board in read_boards(ROOT / "leaderboards") for each in best_releases(board)]
+    kinds: dict[tuple[str, Kind], dict[float, Best]] = {}
+    for dataset, each in found:
+        kinds.setdefault((dataset, each.kind), {})[each.limit] = each
+    return {"limits": EPSILONS, "rows": list(kinds.items())}
 
 
 def examples() -> dict[str, object]:
