@@ -55,6 +55,8 @@ BLOCKS = 4
 """Number of column blocks: the second moment is symmetric, and blocks below the diagonal are not computed."""
 SHARED = 3
 """Factor by which m^2 p is smaller with weights; see the module's text."""
+LEAST_EIGENVALUE = 1e-3
+"""Smallest eigenvalue of a whitened second moment with its shift, as a part of the shift."""
 PLAYED = 32
 """Number of records, and so of independent plays, in one second moment of an audit's game."""
 PART = 2048
@@ -172,8 +174,9 @@ def private_whitening(
 ) -> Whitening:
     """Return the whitening by (S + E + kappa std sqrt(2 k) I)^-1, with S the second moment and E its noise.
 
-    The noise's largest eigenvalue is about std sqrt(2 k). Without noise the shift is that of std 1. If kappa is too
-    small for a positive definite sum, it is doubled until it suffices, which uses the released matrix only.
+    The noise's eigenvalues lie between about -std sqrt(2 k) and std sqrt(2 k). Without noise the shift is that of std
+    1. The shift is doubled until the sum's smallest eigenvalue is at least `LEAST_EIGENVALUE` of it, which uses the
+    released matrix only: a smaller one would make a direction of mere noise most of every whitened row.
 
     Args:
         rows: (n, d) of norm at most 1, private.
@@ -196,11 +199,12 @@ def public_whitening(rows: Tensor, places: int, rho: float) -> Whitening:
 
 
 def _whitening(moment: Tensor, mean: Tensor, places: int, shift: float) -> Whitening:
-    """Return the whitening by (moment + shift I)^-1."""
+    """Return the whitening by (moment + shift I)^-1, with the shift doubled as often as `private_whitening` says."""
     eye = torch.eye(len(moment), dtype=torch.float64, device=moment.device)
-    lower, failed = torch.linalg.cholesky_ex(moment + shift * eye)
-    if failed:
+    # If the sum is positive definite without this part of the shift, its smallest eigenvalue is at least this part
+    if torch.linalg.cholesky_ex(moment + (1 - LEAST_EIGENVALUE) * shift * eye).info:
         return _whitening(moment, mean, places, 2 * shift)
+    lower = torch.linalg.cholesky(moment + shift * eye)
     matrix = torch.linalg.solve_triangular(lower, eye, upper=False).T
     scale = math.sqrt(float(matrix.square().sum()) / len(moment))
     return Whitening(matrix.float().contiguous(), mean, places, scale)

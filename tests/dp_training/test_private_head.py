@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
 
-from bench.dp_training import linear_head
+from bench.dp_training import linear_head, whitening
 from bench.dp_training.clipping import ROOM
 from bench.dp_training.exact_products import exact_products
 from bench.dp_training.fixed_features import normalised
@@ -172,6 +172,18 @@ def test_public_whitening_has_unit_covariance() -> None:
 def test_private_whitening_doubles_a_small_shift() -> None:
     white = private_whitening(unit(10, 50, 0), 1, 5.0, 1e-3, torch.Generator().manual_seed(0))
     assert white.matrix.isfinite().all()
+
+
+@pytest.mark.parametrize(("least", "doubled"), [(1e-6, True), (9e-4, True), (2e-3, False), (0.5, False)])
+def test_nearly_singular_moments_are_shifted_more(monkeypatch: pytest.MonkeyPatch, least: float, doubled: bool) -> None:
+    """One direction of noise would otherwise be most of every row."""
+    shift = 0.01 * math.sqrt(2 * 20)  # kappa 0.01 without noise
+    moment = torch.diag(torch.linspace(0.5, 2.0, 20, dtype=torch.float64))
+    moment[0, 0] = (least - 1) * shift
+    monkeypatch.setattr(whitening, "noisy_second_moment", lambda *_: moment)
+    white = private_whitening(unit(10, 20, 0), 1, 0.0, 0.01, torch.Generator())
+    expected = (moment.diagonal() + (2 if doubled else 1) * shift).rsqrt().float()
+    assert torch.allclose(white.matrix.diagonal(), expected, rtol=1e-4)
 
 
 def test_noisy_descent_learns_a_linear_task() -> None:
