@@ -20,6 +20,7 @@ from attacks.lomma import Lomma
 from attacks.mi_face.mi_face import MiFace
 from attacks.pca_mi import PcaMi
 from attacks.plg_mi.plg_mi import PlgMi
+from attacks.ppa import Ppa
 from attacks.random_guess import RandomGuess
 from attacks.rlb_mi.rlb_mi import RlbMi
 from attacks.vmi.vmi import Vmi
@@ -47,6 +48,8 @@ PAPERS: dict[type[Any], dict[str, float | str]] = {
     | {"start": "zero", "draws": 1, "images_per_class": 1},
     PlgMi: {"top_n": 30, "gan_lr": 2e-4, "gan_batch": 64, "margin_weight": 0.2, "latent": 128, "gan_steps": 150_000}
     | {"n_critic": 5, "iterations": 600, "lr": 0.1, "crop": 0.8, "rotation": 5, "jitter": 0.2, "mirror": False},
+    Ppa: {"latents": 5000, "candidates_per_class": 200, "steps": 70, "lr": 0.005, "transformations": 100}
+    | {"images_per_class": 50, "draws": 1, "centred": False, "mirror": "always"},
     RlbMi: {"episodes": 40_000, "episode_steps": 1, "alpha": 0, "state_weight": 2, "action_weight": 2}
     | {"margin_weight": 8, "hidden": 256, "sac_lr": 5e-4, "sac_batch": 256, "discount": 0.99, "tau": 0.01}
     | {"memory": 1_000_000},
@@ -67,6 +70,7 @@ REFUSED: dict[type[Any], str] = {
     MiFace: "iterations=0 patience=0 gamma=0 gamma=1.01 lr=0 draws=2",
     PcaMi: "images=2",
     PlgMi: "top_n=0 crop=0 crop=1.1 jitter=2 lr=0 rotation=-1",
+    Ppa: "latents=199 candidates_per_class=49 steps=0 lr=0 transformations=0 images_per_class=0 mirror=no",
     RandomGuess: "draws=0",
     RlbMi: "episodes=19 alpha=1 sac_lr=0 memory=255 tau=0 margin_weight=-1",
     Vmi: "samples=0 lr=0 kl_weight=-1 label_smoothing=1 family=cauchy latent=1",
@@ -93,6 +97,8 @@ SKIPPED: list[tuple[Any, tuple[int, int, int], int, str]] = [
     (PcaMi(), SMALL, 2, "2"),
     (PlgMi(), ODD, 1000, "30x30"),
     (PlgMi(), SMALL, 29, "30"),
+    (Ppa(), ODD, 1000, "30x30"),
+    (Ppa(), (1, 28, 28), 127, "128"),
     (RandomGuess(), SMALL, 0, "0"),
     (Vmi(), ODD, 239, "30x30"),
 ]
@@ -120,13 +126,14 @@ QUERIES: dict[type[Any], Callable[[Any, int], int]] = {
     MiFace: lambda a, n: n * (a.iterations + 1),
     PcaMi: lambda a, n: n * a.steps,
     PlgMi: lambda a, n: 64 + a.gan_batch * (a.gan_steps // a.n_critic) + 2 * n * a.iterations,
+    Ppa: lambda a, n: a.draws * (a.latents + CLASSES * a.candidates_per_class * (a.steps + a.transformations)),
     RandomGuess: lambda a, n: 0,
     RlbMi: lambda a, n: 2 * a.episodes * a.draws * CLASSES,
     Vmi: lambda a, n: a.draws * CLASSES * a.samples * a.iterations,
 }
 """Number of queries of an attack for n images, with 64 auxiliary images."""
 ACCESS: dict[type[Any], Access] = {Ami: "label", RlbMi: "label"} | {
-    cls: "scores" for cls in (Dafl, DeepInversion, EigenGan, Gmi, KedMi, Lomma, MiFace, PcaMi, PlgMi, Vmi)
+    cls: "scores" for cls in (Dafl, DeepInversion, EigenGan, Gmi, KedMi, Lomma, MiFace, PcaMi, PlgMi, Ppa, Vmi)
 }
 """The strongest access that is not enough."""
 
@@ -190,7 +197,7 @@ def test_result_has_all_cells_and_queries_are_counted(cls: type[Any]) -> None:
     assert target.queries == QUERIES[cls](attack, len(found.images))
 
 
-@pytest.mark.parametrize("cls", [Ami, BrepMi, Dafl, DeepInversion, Gmi, KedMi, Lomma, MiFace, PlgMi, RlbMi, Vmi])
+@pytest.mark.parametrize("cls", [Ami, BrepMi, Dafl, DeepInversion, Gmi, KedMi, Lomma, MiFace, PlgMi, Ppa, RlbMi, Vmi])
 def test_seeds_repeat_and_differ(cls: type[Any]) -> None:
     torch.manual_seed(0)
     images = []
@@ -200,7 +207,7 @@ def test_seeds_repeat_and_differ(cls: type[Any]) -> None:
     assert torch.equal(images[0], images[1]) and not torch.equal(images[0], images[2])
 
 
-@pytest.mark.parametrize("cls", [EigenGan, Gmi, KedMi, MiFace, PlgMi])
+@pytest.mark.parametrize("cls", [EigenGan, Gmi, KedMi, MiFace, PlgMi, Ppa])
 def test_autocast_gives_finite_float32_images(cls: type[Any]) -> None:
     found, _ = run(smoke(cls), replace(context(), autocast=True))
     assert found.images.dtype == torch.float32 and found.images.isfinite().all()
@@ -214,6 +221,6 @@ def test_ref_batch_scales_the_steps(cls: type[Any]) -> None:
 
 def test_plain_gan_is_trained_once_for_all_attacks() -> None:
     ctx = context()
-    for seed, cls in enumerate((Gmi, Lomma, Vmi, BrepMi, RlbMi)):
+    for seed, cls in enumerate((Gmi, Lomma, Vmi, BrepMi, RlbMi, Ppa)):
         run(smoke(cls), replace(ctx, seed=seed))
     assert ctx.artifacts.made == ["gmi-gan"]  # type: ignore[attr-defined]

@@ -33,6 +33,7 @@ WORKING: dict[str, dict[str, Any]] = {
     | {"draws": 5, "images_per_class": 2},
     "pca-mi": {},
     "plg-mi": GAN,
+    "ppa": {**GAN, "lr": 0.05, "centred": True, "mirror": "colour"},
     "quantile": {},
     "random-guess": {},
     "ramia": {**TEACHERS, "mirror": False, "vertical": False, "shift": 1, "rotation": 10.0},
@@ -65,6 +66,8 @@ QUICK: dict[str, dict[str, Any]] = {
     "pca-mi": {},
     "plg-mi": {"top_n": 20, "gan_steps": 200, "gan_batch": 32, "latent": 64, "width": 8}
     | {"iterations": 30, "images_per_class": 2},
+    "ppa": {**SHORT, "latents": 1000, "candidates_per_class": 8, "steps": 40, "transformations": 20, "draws": 5}
+    | {"images_per_class": 4},
     "quantile": {},
     "ramia": {},
     "random-guess": {"images_per_class": 4},
