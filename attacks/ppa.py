@@ -17,7 +17,7 @@ classes, y the attacked class.
 Differs from the paper:
 - The paper's G is StyleGAN2, and z its intermediate latent w, truncated in step 1. Here G is the GAN that several
   attacks share, trained on the attacker's images, and z its input, drawn from N(0, I).
-- The crops are drawn for each image, not once for the batch, so that images do not affect each other; the loss is the
+- The crops of a draw are the same for every batch, so that the images do not depend on the batch size. The loss is the
   sum over the batch, which changes a step of Adam by its epsilon only.
 - |u| is 1 if one logit has all the weight: 1 - |u|^2 is at least 1e-6.
 - d is invariant to the scale of the logits but not to a constant added to all of them. The variant `working` subtracts
@@ -28,7 +28,6 @@ Differs from the paper:
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -107,7 +106,7 @@ class Ppa(GanPrior):
     images_per_class: Size[int] = 50
     """Images of each class and draw that the final selection keeps."""
     batch: Size[int] = 200
-    """Images in one batch; affects rounding and the drawn crops."""
+    """Images in one batch; affects rounding only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,13 +128,15 @@ class Ppa(GanPrior):
             for _ in range(self.draws):
                 drawn = torch.randn(self.latents, self.latent, generator=rng, device=ctx.device)
                 starts = drawn[self._initial_selection(drawn, generator, target, mirrored).flatten()]
+                crops = torch.rand(self.steps, 4, generator=rng, device=ctx.device)
+                last_crops = torch.rand(self.transformations, 4, generator=rng, device=ctx.device)
                 found, scores = [], []
                 for z, y in zip(starts.split(self.batch), labels.split(self.batch), strict=True):
                     z = z.clone().requires_grad_()
                     optimizer = torch.optim.Adam([z], self.lr, BETAS)
-                    for _ in range(self.steps):
+                    for crop in crops:
                         with ctx.precision():
-                            logits = target.logits(random_crops(generator(z), CROPPED, RATIO, False, rng))
+                            logits = target.logits(resized_crop(generator(z), crop, CROPPED, RATIO))
                         loss = self._distances(logits.float(), y).sum()
                         (z.grad,) = torch.autograd.grad(loss, z)
                         optimizer.step()
@@ -143,7 +144,7 @@ class Ppa(GanPrior):
                     with torch.no_grad():
                         images = generator(z)
                     found.append(images)
-                    scores.append(self._final_scores(images, y, target, mirrored, rng))
+                    scores.append(self._final_scores(images, y, target, last_crops, mirrored))
                 best = most_robust(torch.cat(scores).view(target.classes, -1), self.images_per_class)
                 kept.append(torch.cat(found)[best.flatten()])
         per_draw = target.classes * self.images_per_class
@@ -166,15 +167,14 @@ class Ppa(GanPrior):
         return poincare_distance(logits - logits.mean(1, keepdim=True) if self.centred else logits, labels)
 
     @torch.no_grad()
-    def _final_scores(
-        self, images: Tensor, labels: Tensor, target: Target, mirrored: bool, rng: torch.Generator
-    ) -> Tensor:
-        """Step 3: return (n,) mean probabilities of the attacked class over random transformations."""
+    def _final_scores(self, images: Tensor, labels: Tensor, target: Target, crops: Tensor, mirrored: bool) -> Tensor:
+        """Step 3: return (n,) mean probabilities of the attacked class over the (transformations, 4) crops."""
         total = torch.zeros(len(images), device=images.device)
-        for _ in range(self.transformations):
-            views = random_crops(images, CROPPED_LAST, RATIO_LAST, mirrored, rng)
+        for number, crop in enumerate(crops):
+            views = resized_crop(images, crop, CROPPED_LAST, RATIO_LAST)
+            views = views.flip(3) if mirrored and number % 2 else views
             total += target.logits(views).float().softmax(1).gather(1, labels[:, None]).squeeze(1)
-        return total / self.transformations
+        return total / len(crops)
 
 
 def poincare_distance(logits: Tensor, labels: Tensor) -> Tensor:
@@ -185,28 +185,24 @@ def poincare_distance(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.acosh(1 + 2 * (u - v).square().sum(1) / room)
 
 
-def random_crops(
-    images: Tensor, area: tuple[float, float], ratio: tuple[float, float], mirrored: bool, rng: torch.Generator
-) -> Tensor:
-    """Return (n, c, h, w): a random rectangle of each image, resized to h x w; differentiable.
+def resized_crop(images: Tensor, crop: Tensor, area: tuple[float, float], ratio: tuple[float, float]) -> Tensor:
+    """Return (n, c, h, w): one rectangle of all images, resized to h x w; differentiable.
 
     Args:
-        area: least and largest share of the image's area, uniform.
+        crop: (4,) uniform draws from [0, 1) for the area, the ratio and the place in both directions.
+        area: least and largest share of the image's area.
         ratio: least and largest width over height, log-uniform; a side is at most that of the image.
-        mirrored: whether half of the crops are mirrored.
     """
-
-    def uniform(low: float, high: float) -> Tensor:
-        return low + (high - low) * torch.rand(len(images), generator=rng, device=images.device)
-
-    shares, ratios = uniform(*area), uniform(math.log(ratio[0]), math.log(ratio[1])).exp()
-    width, height = (shares * ratios).sqrt().clamp(max=1), (shares / ratios).sqrt().clamp(max=1)
-    left, top = (1 - width) * uniform(-1, 1), (1 - height) * uniform(-1, 1)  # centres, in [-1, 1]
-    sign = torch.where(uniform(0, 1) < 0.5, -1.0, 1.0) if mirrored else torch.ones_like(width)
-    theta = torch.zeros(len(images), 2, 3, device=images.device)
-    theta[:, 0, 0], theta[:, 0, 2], theta[:, 1, 1], theta[:, 1, 2] = sign * width, left, height, top
-    grid = F.affine_grid(theta, list(images.shape), align_corners=False)
-    return F.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
+    share = area[0] + (area[1] - area[0]) * crop[0]
+    shape = (ratio[1] / ratio[0]) ** crop[1] * ratio[0]
+    width, height = (share * shape).sqrt().clamp(max=1), (share / shape).sqrt().clamp(max=1)
+    left, top = (1 - width) * (2 * crop[2] - 1), (1 - height) * (2 * crop[3] - 1)  # centre, in [-1, 1]
+    theta = torch.zeros(1, 2, 3, device=images.device)
+    theta[0, 0, 0], theta[0, 0, 2], theta[0, 1, 1], theta[0, 1, 2] = width, left, height, top
+    grid = F.affine_grid(theta, [1, *images.shape[1:]], align_corners=False)
+    return F.grid_sample(
+        images.float(), grid.expand(len(images), -1, -1, -1), padding_mode="border", align_corners=False
+    )
 
 
 def most_robust(scores: Tensor, count: int) -> Tensor:

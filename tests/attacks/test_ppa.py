@@ -7,7 +7,7 @@ import torch
 from inversion_made import Quadrants, SmoothGenerator, target
 from torch import Tensor, nn
 
-from attacks.ppa import Ppa, most_robust, poincare_distance, random_crops
+from attacks.ppa import Ppa, most_robust, poincare_distance, resized_crop
 from bench.testing import context
 
 LOGITS = torch.tensor([[5.0, 1.0, 0.0, -1.0]])
@@ -33,25 +33,33 @@ def test_distance_is_finite_on_the_rim_of_the_ball() -> None:
 
 
 def test_crops_keep_constants_and_the_whole_image() -> None:
-    rng = torch.Generator().manual_seed(0)
-    images = torch.rand(5, 3, 16, 16, generator=rng)
-    assert torch.allclose(random_crops(images, (1, 1), (1, 1), False, rng), images, atol=1e-5)
-    constant = torch.full((5, 1, 16, 16), 0.3)
-    assert torch.allclose(random_crops(constant, (0.5, 0.9), (0.8, 1.2), True, rng), constant, atol=1e-6)
+    images, constant = torch.rand(5, 3, 16, 16), torch.full((5, 1, 16, 16), 0.3)
+    for crop in torch.rand(20, 4, generator=torch.Generator().manual_seed(0)):
+        assert torch.allclose(resized_crop(images, crop, (1, 1), (1, 1)), images, atol=1e-5)
+        assert torch.allclose(resized_crop(constant, crop, (0.5, 0.9), (0.8, 1.2)), constant, atol=1e-6)
 
 
-def test_crops_have_the_given_area_and_mirror_half() -> None:
-    """On a ramp from left to right the range of a row is the crop's width, and its direction shows a mirror."""
-    ramp = torch.linspace(0, 1, 64).expand(2000, 1, 64, 64)
-    rng = torch.Generator().manual_seed(0)
-    across = random_crops(ramp, (0.5, 0.9), (0.8, 1.2), True, rng)[:, 0, 32]
-    width = (across[:, -1] - across[:, 0]) * 63 / 64 * 64 / 63
-    down = random_crops(ramp.mT, (0.5, 0.9), (0.8, 1.2), False, torch.Generator().manual_seed(0))[:, 0, :, 32]
-    height = down[:, -1] - down[:, 0]
-    area = width.abs() * height
-    assert float(area.min()) > 0.45 and float(area.max()) < 0.93 and 0.45 < float((width < 0).float().mean()) < 0.55
-    whole = random_crops(ramp, (0.9, 1.0), (1, 1), False, rng)[:, 0, 32]
-    assert ((whole[:, -1] - whole[:, 0]) > 0).all()
+def test_crops_have_the_given_area_ratio_and_place() -> None:
+    """On a ramp from 0 to 1, the range of a crop is its side and its middle is its centre."""
+    ramp = torch.linspace(0, 1, 64).expand(1, 1, 64, 64)
+    sides, centres = [], []
+    for crop in torch.rand(2000, 4, generator=torch.Generator().manual_seed(0)):
+        across = resized_crop(ramp, crop, (0.5, 0.9), (0.8, 1.2))[0, 0, 32]
+        down = resized_crop(ramp.mT, crop, (0.5, 0.9), (0.8, 1.2))[0, 0, :, 32]
+        sides.append((float(across[-1] - across[0]), float(down[-1] - down[0])))
+        centres.append((float(across.mean()), float(down.mean())))
+    width, height = torch.tensor(sides).T
+    area, ratio, centre = width * height, width / height, torch.tensor(centres)
+    assert 0.48 < float(area.min()) < 0.52 and 0.86 < float(area.max()) < 0.92
+    assert 0.78 < float(ratio.min()) < 0.84 and 1.16 < float(ratio.max()) < 1.24
+    assert ((centre.mean(0) - 0.5).abs() < 0.01).all() and (centre.std(0) > 0.02).all()
+    square = resized_crop(ramp, torch.tensor([0.0, 0.3, 0.0, 0.0]), (0.9, 1.0), (1, 1))[0, 0]
+    assert float(square[:, -1].mean()) == pytest.approx(0.9**0.5, abs=0.02)
+
+
+def test_result_does_not_depend_on_the_batch_size(stub: nn.Module) -> None:
+    found = [Ppa(**TINY, batch=n).run(target(Quadrants()), torch.rand(8, 1, 8, 8), context()).images for n in (200, 3)]
+    assert torch.allclose(*found, atol=1e-4)
 
 
 def test_most_robust_are_the_largest_of_each_class() -> None:
@@ -67,8 +75,8 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> nn.Module:
 
 
 def test_images_are_of_their_class(stub: nn.Module) -> None:
-    asked = target(Quadrants())
-    found = Ppa(**TINY).run(asked, torch.rand(8, 1, 8, 8), context())
+    attacked = target(Quadrants())
+    found = Ppa(**TINY).run(attacked, torch.rand(8, 1, 8, 8), context())
     right = (Quadrants()(found.images).argmax(1) == found.targets).float().mean()
     assert found.images.shape == (24, 1, 8, 8) and float(right) > 0.9
 
