@@ -32,7 +32,7 @@ Cell = str | float | None
 FIELDS = (
     "paper", "table", "dataset", "method", "ablation", "unit", "epsilon", "reported", "variant", "ours", "ours_std",
     "seeds", "tier", "setting", "epsilon_claimed", "claim_unit", "epsilon_accounted", "accounted_unit", "information",
-    "printed_information", "printed_allows", "difference", "reason", "state", "flags",
+    "printed_information", "printed_allows", "difference", "reason", "closes", "state", "flags",
 )  # fmt: skip
 COLUMNS = (
     "data set", "method", "eps", "paper prints", "its settings allow", "our variant", "ours", "difference", "reason",
@@ -139,6 +139,7 @@ def _cells(line: Line, controls: Controls) -> dict[str, Cell]:
         "printed_allows": _rounded(information.allowed(entry)),
         "difference": line.difference,
         "reason": None if why is None else why.code,
+        "closes": None if why is None else why.closes,
         "state": line.state or "measured",
         "flags": " ".join(line.flags),
     }
@@ -182,7 +183,7 @@ def _print(title: str, lines: Sequence[Line], controls: Controls) -> None:
         if result is not None:
             release, spread = result.release, f" ±{result.deviation:.4f}" if result.deviation else ""
             ours = [
-                release.variant, f"{result.accuracy:.4f}{spread}", f"{line.difference:+.4f}", why.code if why else "",
+                release.variant, f"{result.accuracy:.4f}{spread}", f"{line.difference:+.4f}", str(why) if why else "",
                 release.tier, _number(result.accounted) + (f" per {release.unit}" if release.unit else ""),
                 _number(result.information), result.setting,
             ]  # fmt: skip

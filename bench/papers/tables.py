@@ -15,7 +15,7 @@ from bench.papers import information, printed_numbers
 from bench.papers.comparison import Line, compare
 from bench.papers.matching import ONE_OF_TWO
 from bench.papers.printed_numbers import UNNAMED, PrintedNumber, epsilons_of_table
-from bench.papers.reasons import CLOSE, Controls, reason, without_noise
+from bench.papers.reasons import CLOSE, Controls, Reason, reason, without_noise
 from bench.report.command import installed, variants_of
 from bench.report.files import readable
 from bench.validate import present
@@ -52,7 +52,7 @@ class OurNumber:
         difference: our accuracy minus the published one.
         claimed, epsilon, information: None where they are not known.
         run: hash of one of its runs.
-        reason: code and experiment (`Reason`) if it is more than two points behind.
+        reason: the reason if it is more than two points behind.
     """
 
     usual: bool
@@ -70,7 +70,7 @@ class OurNumber:
     information: float | None
     flags: list[str]
     run: str
-    reason: tuple[str, str] | None
+    reason: Reason | None
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ class PaperTable:
             information=result.information,
             flags=line.flags,
             run=result.runs[0].run,
-            reason=None if why is None else (why.code, why.experiment),
+            reason=why,
         )
 
 

@@ -44,10 +44,10 @@ TABLES: dict[str, tuple[str, Callable[..., dict[str, object]]]] = {
         make.__name__: (make.__name__, make)
         for make in (
             attacked.best, attacked.coverage, attacked.examples, attacked.faces, attacked.few, attacked.released,
-            attacked.remembered, attacked.retrieval, attacked.shown, papers.audited, papers.claims, papers.compared,
-            papers.errors, papers.excluded, papers.found, papers.issues, papers.said, papers.seen, results.ablations,
-            results.classifiers, results.federations, results.headlines, results.larger, results.noiseless,
-            results.results, results.students, results.votes, trained.demo, trained.teachers,
+            attacked.remembered, attacked.retrieval, attacked.shown, papers.audited, papers.behind, papers.claims,
+            papers.compared, papers.errors, papers.excluded, papers.found, papers.issues, papers.said, papers.seen,
+            results.ablations, results.classifiers, results.federations, results.headlines, results.larger,
+            results.noiseless, results.results, results.students, results.votes, trained.demo, trained.teachers,
         )
     },
 }  # fmt: skip

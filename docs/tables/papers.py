@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
 
 from bench import registry
 from bench.boards.reproduction import number_of, read_claims
 from bench.boards.results import of_tier
-from bench.boards.tables import LOWER, LOWER_CEILING, LOWER_NULL
+from bench.boards.tables import ACCURACY, LOWER, LOWER_CEILING, LOWER_NULL
 from bench.errors import BenchError, kinds
 from bench.papers import information, printed_numbers
+from bench.papers.comparison import Line, compare
 from bench.papers.figures import FIGURES
 from bench.papers.figures.draw import check_sentences
 from bench.papers.figures.sweep_points import pictures
+from bench.papers.reasons import Reason, reason, without_noise
 from bench.papers.tables import read_tables
 from bench.report.points import grouped
+from bench.validate import present
 from docs.tables.boards import ROOT, board, lines, needed, published, published_number, records
 from docs.tables.cells import sized
+
+GROUPS = 14
+"""Groups of numbers in the table `behind`."""
 
 
 def audited(name: str) -> dict[str, object]:
@@ -55,9 +64,64 @@ def compared() -> dict[str, object]:
         counting = [line.ours for line in page.lines if line.counts and line.ours is not None]
         for key in (of, "all"):
             counts.setdefault(key, Counter()).update(cells=page.cells, ours=page.ours, within=page.within)
-            codes.setdefault(key, Counter()).update(ours.reason[0] for ours in counting if ours.reason)
+            codes.setdefault(key, Counter()).update(ours.reason.code for ours in counting if ours.reason)
     ordered = sorted(counts, key="all".__eq__)  # the sums come last
     return {"rows": [(key, counts[key], codes[key].most_common()) for key in ordered]}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Published numbers of one paper, method and data set that ours is more than two points behind.
+
+    Attributes:
+        printed, ours, teacher: mean accuracies of the group; `teacher` is None where none was measured.
+        closes: mean share of the difference that the same runs without noise close; None without such runs.
+        measured: how many of the numbers have such a run.
+        codes: the codes of the reasons, and how many numbers have each.
+    """
+
+    paper: str
+    method: str
+    dataset: str
+    count: int
+    printed: float
+    ours: float
+    teacher: float | None
+    closes: float | None
+    measured: int
+    codes: list[tuple[str, int]]
+
+
+def behind() -> dict[str, object]:
+    """Return the largest groups of numbers that ours is behind, with what the measured factors close."""
+    results = of_tier(published())
+    controls = without_noise(results)
+    lines: defaultdict[tuple[str, str, str], list[tuple[Line, Reason]]] = defaultdict(list)
+    for line in compare(printed_numbers.load(), results):
+        why = reason(line, controls)
+        if why is not None:
+            lines[line.entry.paper, line.entry.method, line.entry.dataset].append((line, why))
+    groups = [_group(*key, found) for key, found in lines.items()]
+    groups.sort(key=lambda each: (-each.count, each.paper, each.method, each.dataset))
+    return {"groups": groups[:GROUPS]}
+
+
+def _group(paper: str, method: str, dataset: str, found: Sequence[tuple[Line, Reason]]) -> Group:
+    results = [present(line.result, "result") for line, _ in found]
+    teachers = [each for each in (result.on_teacher(ACCURACY) for result in results) if each is not None]
+    closes = [why.closes for _, why in found if why.code in ("noise", "learns-less") and why.closes is not None]
+    return Group(
+        paper=paper,
+        method=method,
+        dataset=dataset,
+        count=len(found),
+        printed=fmean(line.entry.value for line, _ in found),
+        ours=fmean(present(result.accuracy, "accuracy") for result in results),
+        teacher=fmean(teachers) if teachers else None,
+        closes=fmean(closes) if closes else None,
+        measured=len(closes),
+        codes=Counter(why.code for _, why in found).most_common(),
+    )
 
 
 def claims() -> dict[str, object]:

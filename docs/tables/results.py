@@ -98,7 +98,7 @@ def measured(folder: str, name: str) -> dict[str, object]:
 
 
 def verdict(result: Result) -> str:
-    """Return how far ours is from the published number, in points; with the code of the reason if it is more than five
+    """Return how far ours is from the published number, in points; with the reason if it is more than five
     points behind."""
     published = published_number(result)
     if published is None:
@@ -109,7 +109,7 @@ def verdict(result: Result) -> str:
     difference = present(line.difference, "difference from the published accuracy")
     controls = without_noise(boards.board(result.release.dataset))
     why = reason(line, controls) if difference < -FAR else None
-    return f"{100 * difference:+.1f}" + ("" if why is None else f", {why.code}")
+    return f"{100 * difference:+.1f}" + ("" if why is None else f", {why}")
 
 
 def elsewhere(result: Result) -> str:

@@ -40,7 +40,7 @@ def test_table_has_every_number_and_variant() -> None:
     ours = {each.ours.variant: each.ours for each in own if each.ours}
     assert ours["working"].usual and not ours["printed"].usual
     assert ours["working"].difference == pytest.approx(0.705 - 0.9785)
-    assert ours["working"].reason and ours["working"].reason[0] == "information" and ours["working"].seeds == 2
+    assert ours["working"].reason and ours["working"].reason.code == "information" and ours["working"].seeds == 2
     assert (one.ours, one.within) == (2, 1), "dp-merf is ahead; dpsd counts by the variant run by default"
     empty = [each for each in one.lines if not each.ours]
     assert {each.state for each in empty} <= {"not run", "planned"} and empty

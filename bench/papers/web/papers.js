@@ -93,12 +93,15 @@ function oursTable(lines) {
     const [kind, word] = closeness(ours.difference);
     return [[line.method, line.ablation].filter(Boolean).join(" "), `${line.dataset}${line.epsilon === null ? "" : `, ε ${line.epsilon}`}`, percent(line.printed, 2),
       runLink(ours.run, percent(ours.accuracy, 1)), element("span", { class: `ours ${kind}`, title: word }, points(ours.difference)),
-      ours.reason ? element("button", { type: "button", class: "chip", title: DATA.papers.reasons[ours.reason[0]], on: { click: toReasons } }, ours.reason[0]) : "",
+      ours.reason ? element("button", { type: "button", class: "chip", title: DATA.papers.reasons[ours.reason.code], on: { click: toReasons } }, because(ours.reason)) : "",
       element("span", { class: "words" }, `${ours.variant}, ${ours.tier}, ${ours.seeds === 1 ? "1 seed" : `${ours.seeds} seeds`}`, ours.setting ? `; ${ours.setting}` : "", where({ ours, ...line })),
       ours.epsilon === null ? "" : [number(ours.epsilon), element("span", { class: "unit" }, `per ${ours.unit}`)], line.allows === null ? "" : percent(line.allows), number(ours.information),
       flagFold(ours.flags)];
   });
   return fullGrid("ours next to the published numbers", ["method", "where", "printed", "ours", "difference", "reason", "run as", "ε accounted", "printed settings allow", "nats", "flags"], rows, [2, 3, 4, 7, 8, 9], "fit stack", [6]);
+}
+function because(reason) {
+  return reason.closes === null ? reason.code : `${reason.code}${reason.code === "learns-less" ? ", noise" : ""} ${percent(reason.closes, 0)}`;
 }
 function toReasons() {
   document.getElementById("reasons").scrollIntoView();
@@ -106,7 +109,7 @@ function toReasons() {
 }
 function reasonList(lines) {
   const found = new Map();
-  for (const { ours } of lines) if (ours.reason) found.set(ours.reason[0], [...(found.get(ours.reason[0]) || []), ours.reason[1]]);
+  for (const { ours } of lines) if (ours.reason) found.set(ours.reason.code, [...(found.get(ours.reason.code) || []), ours.reason.experiment]);
   if (!found.size) return null;
   const items = [...found.entries()].flatMap(([name, experiments]) => [element("dt", {}, name), element("dd", {}, DATA.papers.reasons[name], element("ul", { class: "bare" }, [...new Set(experiments)].map((one) => element("li", {}, code(one)))))]);
   return element("section", { id: "reasons", tabindex: "-1" }, element("h2", {}, "Reasons, and the experiment behind each"), element("dl", { class: "facts" }, items));
