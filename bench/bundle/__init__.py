@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bench.bundle.checking import Verified, verify
+    from bench.bundle.contribution import Checked, check_record
     from bench.bundle.finding import find
     from bench.bundle.limits import Limits
     from bench.bundle.network import load, write_program
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from bench.bundle.writing import export
 
 _MODULES = {
+    "Checked": "contribution",
     "Failed": "schema",
     "Limits": "limits",
     "Verified": "checking",
+    "check_record": "contribution",
     "export": "writing",
     "find": "finding",
     "load": "network",
@@ -33,7 +36,18 @@ _MODULES = {
     "write_program": "network",
 }
 
-__all__ = ["Failed", "Limits", "Verified", "export", "find", "load", "verify", "write_program"]
+__all__ = [
+    "Checked",
+    "Failed",
+    "Limits",
+    "Verified",
+    "check_record",
+    "export",
+    "find",
+    "load",
+    "verify",
+    "write_program",
+]
 
 
 def __getattr__(name: str) -> Any:

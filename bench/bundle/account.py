@@ -31,24 +31,24 @@ from bench.privacy.ledger import event_to_json
 from bench.privacy.one_run import refutes
 
 if TYPE_CHECKING:  # the command line reads this module without torch
-    from bench.bundle.finding import FinishedRun
+    from bench.storage.records import Record
 
 WEAK = 20.0
 """An epsilon above this changes probabilities by a factor of more than 10^8: no meaningful protection."""
 
 
-def account(run: FinishedRun) -> Privacy:
+def account(record: Record) -> Privacy:
     """Build `privacy.json` of a run from its ledger and from named fields of its record.
 
     Raises:
         BenchError: the installed dp-accounting or accountant cannot read the ledger.
         ValidationError: from pydantic; a field has a value that a bundle cannot hold.
     """
-    privacy, release = run.record.privacy, run.record.spec["release"]
+    privacy, release = record.privacy, record.spec["release"]
     delta = release["budget"]["delta"]
     entries = published_ledger(Ledger.from_json(privacy["events"]))
     if not entries:
-        raise BenchError(f"RUN {run.record.hash}: its ledger is empty, so that it has no epsilon; run it again")
+        raise BenchError(f"RUN {record.hash}: its ledger is empty, so that it has no epsilon; run it again")
     claimed = audited = None
     if (claim := privacy["claimed"]) is not None:
         claimed = ClaimedEpsilon(
@@ -64,7 +64,7 @@ def account(run: FinishedRun) -> Privacy:
     made = Privacy(
         format=FORMAT,
         method=Method(name=release["method"], version=release["version"]),
-        tier=run.record.spec["tier"],
+        tier=record.spec["tier"],
         noise=privacy["noise"],
         noise_version=privacy.get("noise_version", 1),
         unit=Unit(privacy["accounted"]["unit"]),

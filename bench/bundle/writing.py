@@ -92,7 +92,7 @@ def _temporary_sibling(folder: Path) -> Iterator[Path]:
 
 def _write_files(work: Path, run: FinishedRun, own_names: bool) -> None:
     """Write all files of the bundle of a run into an empty directory."""
-    privacy = _write(work / PRIVACY, account.account(run))
+    privacy = _write(work / PRIVACY, account.account(run.record))
     model = _write(work / MODEL, write_network(work, run, own_names))
     extras = _images(work, run)
     if (run.step / GENERATOR).exists():

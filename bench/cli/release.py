@@ -85,6 +85,16 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     usual = Limits()
     parser.add_argument("folder", metavar="DIR", type=file_path, help="a directory that `bench export` wrote")
     parser.add_argument(
+        "--record",
+        metavar="FILE",
+        type=file_path,
+        help="check of a contributed row: this record must state what the bundle has, and the student's accuracy is "
+        "measured again on the public test images",
+    )
+    parser.add_argument(
+        "--data", type=file_path, metavar="DIR", help="with --record: folder of the data sets (default $BENCH_DATA)"
+    )
+    parser.add_argument(
         "--mib",
         type=_limit,
         default=usual.mib,
@@ -112,10 +122,16 @@ def verify(given: argparse.Namespace) -> int:
 
     try:
         found = bundle.verify(given.folder, bundle.Limits(given.mib, given.seconds))
+        checked = None
+        if given.record is not None:
+            checked = bundle.check_record(given.record, given.folder, found, given.data)
     except bundle.Failed as error:
         print_error(f"bench: not verified: {error}")
         return 1
     show_verified(given.folder, found)
+    if checked is not None:
+        stated, measured = f"{100 * checked.stated:.2f} %", f"{100 * checked.measured:.2f} %"
+        print_line(f"record    accuracy {stated}, measured again on {checked.images} test images {measured}")
     return 0
 
 
