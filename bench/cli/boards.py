@@ -66,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --coverage: print the commands that run the missing attacks, one line each, and nothing else",
     )
+    parser.add_argument(
+        "--archive",
+        type=file_path,
+        metavar="FILE",
+        help="check the boards, and write them to this new zip file with schemas, metadata for Zenodo and checksums",
+    )
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -80,6 +86,11 @@ def execute(given: argparse.Namespace) -> int:
         name = "--coverage" if given.coverage else "--best"
         if given.check or given.publish is not None or given.attacks or (given.coverage and given.best):
             raise BadOption(f"{name} is for printing; leave it out with --check, --publish, --attacks and others")
+    if given.archive is not None:
+        printed = given.dataset or given.attacks or given.coverage or given.best
+        if printed or given.check or given.publish is not None:
+            raise BadOption(f"--archive {given.archive}: writes all boards; leave out the other options but --boards")
+        return archive_boards(given.archive, given.boards)
     if given.commands and not given.coverage:
         raise BadOption("--commands prints the commands of attacks that --coverage misses; give --coverage too")
     if given.coverage or given.best:
@@ -173,6 +184,20 @@ def check_boards(boards: Path) -> int:
     if not (found.differences or found.uncovered):
         print_line(f"the boards in {boards} agree with their records")
     return 1 if found.differences or found.uncovered else 0
+
+
+def archive_boards(path: Path, boards: Path | None) -> int:
+    """Check the boards and write their archive. Returns the exit status."""
+    from bench.boards.archive import write_archive
+    from bench.boards.records import PUBLISHED
+
+    folder = boards or PUBLISHED
+    status = check_boards(folder)
+    if status:
+        return status
+    found = write_archive(path, folder)
+    print_line(f"wrote {path}: {found.files} files, {found.size / 1e6:.1f} MB, sha256 {found.sha256}")
+    return 0
 
 
 def _print_table(title: str, widths: Mapping[str, int], rows: Iterable[Sequence[Sequence[str]]]) -> None:
