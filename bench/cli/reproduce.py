@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.cli.parsing import Command, file_path
 from bench.cli.settings import read_whole
-from bench.errors import BadOption, unknown
+from bench.errors import BadOption, BenchError, NotFound, unknown
 
 if TYPE_CHECKING:
     from bench.boards.reproduction import Claim, Compared
@@ -27,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", nargs="?", metavar="NAME", help="a claim, such as C1, or the first digits of a run or a row of a board"
     )
-    parser.add_argument("--list", action="store_true", help="print all claims, and run nothing")
+    parser.add_argument(
+        "--list", action="store_true", help="print all claims and the time that their runs took, and run nothing"
+    )
+    parser.add_argument("--all", action="store_true", help="run all claims again, and print which of them hold")
     parser.add_argument("--seed", metavar="N", help="seed of a row of several seeds (default: the smallest)")
     parser.add_argument(
         "--boards",
@@ -45,15 +49,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(given: argparse.Namespace) -> int:
-    """Print the claims, or run a published run again and compare it. Returns 0 if its numbers hold, else 1."""
+    """Print the claims, or run published runs again and compare them. Returns 0 if all numbers hold, else 1."""
     from bench.boards.records import boards_folder
-    from bench.boards.reproduction import compare, find_run, read_claims
-    from bench.progress import print_line
+    from bench.boards.reproduction import find_run, read_claims
 
     boards = boards_folder(given.boards)
     claims = {claim.name: claim for claim in read_claims(boards)}
-    if given.list:
-        return _print_claims(list(claims.values()))
+    if given.list or given.all:
+        if given.name is not None or (given.list and given.all):
+            raise BadOption("--list and --all are of all claims; give one of them, and no NAME")
+        if not claims:
+            raise NotFound(f"{boards}: no claims; give a folder of boards with the file claims.csv")
+        by_run = group_by_run(claims.values())
+        return _print_claims(boards, by_run) if given.list else _reproduce_all(boards, by_run, given)
     if given.name is None:
         raise BadOption("give a claim, such as C1, or the first digits of a run or a row; --list prints the claims")
     seed = None if given.seed is None else read_whole("--seed", given.seed, 0)
@@ -61,24 +69,67 @@ def execute(given: argparse.Namespace) -> int:
     if claim is None and given.name[:1] == "C":
         raise unknown("claim", given.name, claims)
     published = find_run(boards, claim.run if claim else given.name, seed)
-    settings = _settings(published, given)
-    again = _run(settings, published)
-    found = compare(published, again)
-    _print_compared(found)
-    holds = all(each.holds for each in found)
-    if claim is not None:
-        holds = _print_verdict_of(claim, again, found) and holds
-    print_line("reproduced: every number agrees" if holds else "NOT reproduced: see the numbers above")
-    return 0 if holds else 1
+    return 0 if _reproduce(published, [claim] if claim else [], given) else 1
 
 
-def _print_claims(claims: list[Claim]) -> int:
-    """Print every claim with its run. Returns the exit status."""
+def group_by_run(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
+    """Return the claims of each run, by its hash, in the order of the first claim."""
+    found: dict[str, list[Claim]] = {}
+    for claim in claims:
+        found.setdefault(claim.run, []).append(claim)
+    return found
+
+
+def _print_claims(boards: Path, by_run: Mapping[str, Sequence[Claim]]) -> int:
+    """Print every claim with its run, and the time that the runs took. Returns the exit status."""
+    from bench.boards.reproduction import find_run
     from bench.progress import print_line
 
-    for claim in claims:
-        print_line(f"{claim.name:<4} {claim.statement} [{claim.dataset}, run {claim.run}, {claim.metric}]")
+    total = 0.0
+    for run, claims in by_run.items():
+        provenance = find_run(boards, run).provenance
+        seconds = sum(provenance["seconds"].values())
+        total += seconds
+        for claim in claims:
+            print_line(f"{claim.name:<4} {claim.statement} [{claim.dataset}, run {run}, {claim.metric}]")
+        print_line(f"     took {seconds / 60:.1f} minutes on {provenance['device']}")
+    print_line(f"{len(by_run)} runs, {total / 3600:.1f} hours in all; --all runs them one after the other")
     return 0
+
+
+def _reproduce_all(boards: Path, by_run: Mapping[str, Sequence[Claim]], given: argparse.Namespace) -> int:
+    """Run every run that a claim is about, and print which claims hold. Returns 0 if all do, else 1."""
+    from bench.boards.reproduction import find_run
+    from bench.progress import print_line
+
+    states: dict[str, str] = {}
+    for run, claims in by_run.items():
+        names = " ".join(claim.name for claim in claims)
+        try:
+            holds = _reproduce(find_run(boards, run), claims, given)
+        except BenchError as error:  # data that are not here must not stop the others
+            print_line(f"{names}: not run: {error}")
+            states[names] = "not run"
+        else:
+            states[names] = "reproduced" if holds else "NOT reproduced"
+    for state in ("reproduced", "NOT reproduced", "not run"):
+        found = [names for names, each in states.items() if each == state]
+        print_line(f"{state}: {len(found)} of {len(states)} runs{''.join(f', {names}' for names in found)}")
+    return 0 if set(states.values()) == {"reproduced"} else 1
+
+
+def _reproduce(published: Record, claims: Sequence[Claim], given: argparse.Namespace) -> bool:
+    """Run a published run again, compare it, and print whether the numbers and the claims hold; return this."""
+    from bench.boards.reproduction import compare
+    from bench.progress import print_line
+
+    again = _run(_settings(published, given), published)
+    found = compare(published, again)
+    _print_compared(found)
+    verdicts = [_print_verdict_of(claim, again, found) for claim in claims]
+    holds = all(each.holds for each in found) and all(verdicts)
+    print_line("reproduced: every number agrees" if holds else "NOT reproduced: see the numbers above")
+    return holds
 
 
 def _settings(published: Record, given: argparse.Namespace) -> Settings:

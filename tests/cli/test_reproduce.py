@@ -75,6 +75,26 @@ def test_claim_holds_within_its_limits(
     assert typed("reproduce C1 --device cpu --boards", folder).status == status
 
 
+def test_all_claims_are_run_again_and_counted(boards: Path, here: Path, typed: Type) -> None:
+    """Three claims of two runs: two hold, one does not; a run that is missing does not stop the others."""
+    first, second = (row.run for row in read_board(boards, "digits").runs)
+    folder = altered(boards, here / "claimed")
+    lines = [("C1", "digits", first, "accuracy", 0.7, 1.0, "a student learns"),
+             ("C2", "digits", first, "epsilon_accounted", 0.5, 1.5, "it is accounted at 1"),
+             ("C3", "digits", second, "accuracy", 0.0, 0.3, "a student does not learn")]  # fmt: skip
+    write_claims(folder, *lines)
+    found = typed("reproduce --all --device cpu --boards", folder)
+    assert found.status == 1
+    assert found.out.splitlines()[-3:] == [
+        "reproduced: 1 of 2 runs, C1 C2", "NOT reproduced: 1 of 2 runs, C3", "not run: 0 of 2 runs",
+    ]  # fmt: skip
+    write_claims(folder, *lines[:2], ("C4", "digits", "0" * 16, "accuracy", 0.0, 1.0, "no such run"))
+    found = typed("reproduce --all --device cpu --boards", folder)
+    assert found.status == 1 and found.out.splitlines()[-1] == "not run: 1 of 2 runs, C4"
+    write_claims(folder, *lines[:2])
+    assert typed("reproduce --all --device cpu --boards", folder).status == 0
+
+
 @pytest.mark.parametrize(
     ("one", "two", "tolerance", "holds"),
     [(0.90, 0.92, 0.03, True), (0.90, 0.94, 0.03, False), (float("inf"), float("inf"), 0.0, True),
