@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -31,7 +30,6 @@ from bench.errors import BenchError
 from bench.seeds import LARGEST_SEED
 
 Groups = tuple[NDArray[np.str_], NDArray[np.str_]]
-MOST_EXPOSED = 20
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,8 @@ class Material:
         scored: the scores of each attack.
         groups: the group of each member and of each non-member; None if the unit is the record.
         labels: (n,) classes of the members; None if they are not known.
+        names: (n,) names of the members, for their owner; None = their numbers, from 0.
+        images: (n, c, h, w) uint8 images of the members; None if there are none.
         control: attack to its scores on the unprotected control; None if no control was trained.
         accuracy, blind, copies, canaries, inversion: the results of these checks; None if a check could not be made.
         not_tested: other tests that were not made, and why.
@@ -84,6 +84,8 @@ class Material:
     scored: list[Scored]
     groups: Groups | None = None
     labels: NDArray[np.int64] | None = None
+    names: NDArray[np.str_] | None = None
+    images: NDArray[np.uint8] | None = None
     control: dict[str, Scored] | None = None
     accuracy: Accuracy | None = None
     blind: ModelFreeBaseline | None = None
@@ -99,7 +101,7 @@ class Material:
 def assemble(material: Material, options: Options) -> Assessment:
     """Compute the numbers of every attack and the verdict."""
     unit = "record" if material.groups is None else "group"
-    units = [_by_unit(each, material.groups, options.combine) for each in material.scored]
+    units = [by_unit(each, material.groups, options.combine) for each in material.scored]
     count = len(units)
     attacks = tuple(
         _result(each, single, material, options, count) for each, single in zip(units, material.scored, strict=True)
@@ -137,7 +139,7 @@ def assemble(material: Material, options: Options) -> Assessment:
     )
 
 
-def _by_unit(scored: Scored, groups: Groups | None, how: str) -> Scored:
+def by_unit(scored: Scored, groups: Groups | None, how: str) -> Scored:
     """Return the scores per record, or combined per group if there are groups."""
     if groups is None:
         return scored
@@ -179,8 +181,8 @@ def _with_power(result: AttackResult, material: Material, options: Options, coun
     control = (material.control or {}).get(result.name)
     if control is None:
         return result.model_copy(update={"has_power": False})
-    by_unit = _by_unit(control, material.groups, options.combine)
-    there = measure(by_unit.members, by_unit.others, options.delta, count)
+    found_there = by_unit(control, material.groups, options.combine)
+    there = measure(found_there.members, found_there.others, options.delta, count)
     on_control = result.model_copy(
         update={"auc": there.auc, "rates": there.rates, "epsilon_lower": there.epsilon_lower}
     )
@@ -219,71 +221,3 @@ def require_above_chance(right: NDArray[np.float64], labels: NDArray[np.int64], 
             "classes; probably it was loaded wrongly: check --network, --normalise, the order of the classes and "
             "the size of the images"
         )
-
-
-def exposed_lines(material: Material, options: Options) -> list[str]:
-    """List the members that the strongest attack ranks highest, as lines of CSV. For the owner of the data only."""
-    single = max(material.scored, key=lambda each: _strength(each, material, options))
-    strongest = _by_unit(single, material.groups, options.combine)
-    if material.groups is not None:
-        names = np.unique(groups_of(single, material.groups)[0]).tolist()
-    else:
-        names = (np.arange(len(single.members)) if single.rows is None else single.rows[0]).tolist()
-    others = np.sort(strongest.others)
-    order = np.argsort(-strongest.members, kind="stable")[:MOST_EXPOSED]
-    lines = ["rank,member,share of non-members with a score as high,attack"]
-    for rank, row in enumerate(order.tolist(), 1):
-        above = 1 - np.searchsorted(others, strongest.members[row], side="left") / len(others)
-        lines.append(f"{rank},{csv_name(str(names[row]))},{above:.4f},{strongest.name}")
-    return lines
-
-
-def exposed_lines_by_class(material: Material, options: Options) -> list[str]:
-    """List the twenty members of each class that the strongest attack ranks highest, as lines of CSV.
-
-    Records are listed even if the unit is the group. Empty if classes are unknown. For the owner of the data only.
-    """
-    if material.labels is None:
-        return []
-    strongest = max(material.scored, key=lambda each: _strength(each, material, options))
-    rows = np.arange(len(strongest.members)) if strongest.rows is None else strongest.rows[0]
-    labels = material.labels[rows]
-    others = np.sort(strongest.others)
-    above = 1 - np.searchsorted(others, strongest.members, side="left") / len(others)
-    lines = ["class,rank,member,share of non-members with a score as high,attack"]
-    for label in np.unique(labels).tolist():
-        own = np.flatnonzero(labels == label)
-        order = own[np.argsort(-strongest.members[own], kind="stable")][:MOST_EXPOSED]
-        lines += [
-            f"{label},{rank},{rows[row]},{above[row]:.4f},{strongest.name}"
-            for rank, row in enumerate(order.tolist(), 1)
-        ]
-    return lines
-
-
-def _strength(scored: Scored, material: Material, options: Options) -> float:
-    """Return the AUC of an attack on records, or on groups if there are groups."""
-    unit = _by_unit(scored, material.groups, options.combine)
-    return measure(unit.members, unit.others, options.delta, 1).auc.value
-
-
-def csv_name(name: str) -> str:
-    """Escape and quote a name as a CSV cell."""
-    from bench.escape import csv_cell
-
-    text = str(csv_cell(name))
-    return '"' + text.replace('"', '""') + '"' if any(letter in text for letter in ',"\n') else text
-
-
-def write(assessment: Assessment, folder: Path, exposed: list[str], exposed_by_class: list[str]) -> None:
-    """Write assessment.json, report.html, report.pdf and the exposed members into a folder; create it if needed."""
-    from bench.assess.pdf import write_pdf
-    from bench.assess.report import page
-
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "assessment.json").write_text(assessment.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    (folder / "exposed.csv").write_text("\n".join(exposed) + "\n", encoding="utf-8")
-    if exposed_by_class:
-        (folder / "exposed_by_class.csv").write_text("\n".join(exposed_by_class) + "\n", encoding="utf-8")
-    (folder / "report.html").write_text(page(assessment), encoding="utf-8")
-    write_pdf(assessment, folder / "report.pdf")

@@ -117,7 +117,7 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
         columns = np.zeros(len(columns), bool)
         columns[places[np.concatenate([chosen[0], len(members) + chosen[1]])]] = True
         members, kept = members.take(chosen[0]), kept.take(chosen[1])
-    material.labels = members.labels.numpy()
+    material.labels, material.names, material.images = members.labels.numpy(), members.names, members.images.numpy()
     reserved = np.empty(0, np.int64) if population is not None else reserve(len(kept), POPULATION, seed)
     work = InMemory() if case.work is None else Store(case.work, notify=notify, option="--report")
     task = AttackTask(members, kept, population, reserved, numbers=numbers, seed=seed, work=work)

@@ -102,7 +102,7 @@ def material_of_samples(case: SamplesCase, delta: float, seed: int) -> Material:
         kept = kept.take(np.setdiff1d(np.arange(len(kept)), reserved))
     if members.groups is not None and kept.groups is not None:
         material.groups = (members.groups, kept.groups)
-    material.labels = members.labels.numpy()
+    material.labels, material.names, material.images = members.labels.numpy(), members.names, members.images.numpy()
     with timed(material, "attacks on the release"):
         material.scored, skipped = _compare(case.attacks, to_float(released), members, kept, population, seed)
     with timed(material, "release that memorises"):

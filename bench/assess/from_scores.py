@@ -66,6 +66,7 @@ def material_of_sides(inside: ScoredRecords, outside: ScoredRecords, seed: int, 
     chosen = compare_without_model(material, _facts(inside), _facts(outside), seed, match)
     if chosen is not None:
         inside, outside = inside.take(chosen[0]), outside.take(chosen[1])
+        material.names = chosen[0].astype(np.str_)
     material.labels = inside.labels
     if not inside.layout.features:
         if material.blind is None:

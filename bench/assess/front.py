@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.assess.assembly import Options, assemble, exposed_lines, exposed_lines_by_class, write
+from bench.assess.assembly import Options, assemble
 from bench.assess.claim import read_claim
 from bench.assess.from_scores import material_of_scores
 from bench.assess.policy import ATTACKS, INVERSION, SAMPLE_ATTACKS, Policy, read_policy
@@ -57,6 +57,7 @@ def assess(
     seed: int = 0,
     match: bool = False,
     report: PathGiven | None = None,
+    pictures: bool = True,
     command: str = "",
 ) -> Assessment:
     """Assess a finished model, or the scores of one.
@@ -90,7 +91,8 @@ def assess(
         combine: how the scores of a group are combined: "mean", "sum" or "max".
         seed: seed of samples, folds, trainings and resampling.
         match: if the sets differ without the model, assess only pairs of one class with similar features.
-        report: a folder to write assessment.json, report.html, report.pdf and the exposed members to.
+        report: a folder to write assessment.json, report.html, report.pdf and the most exposed members to.
+        pictures: whether exposed.html in that folder shows the images of the most exposed members.
         command: the command that repeats the assessment, for the report.
 
     Raises:
@@ -145,5 +147,9 @@ def assess(
             material = material_of_model(case, delta, seed)
     found = assemble(material, options)
     if report is not None:
-        write(found, Path(report), exposed_lines(material, options), exposed_lines_by_class(material, options))
+        from bench.assess.exposed import write_exposed
+        from bench.assess.report import write_report
+
+        write_report(found, Path(report))
+        write_exposed(material, options, Path(report), pictures)
     return found

@@ -41,6 +41,7 @@ class Records:
         groups: (n,) text; None without groups.
         facts: (n, d) float64, facts about the files, named by `FILE_FACTS`; d = 0 for archives.
         digest: SHA-256 of the archive, or of the pixels and labels of a folder.
+        names: (n,) text: file names relative to the folder, or numbers of the rows of an archive, from 0.
     """
 
     path: str
@@ -50,6 +51,7 @@ class Records:
     groups: NDArray[np.str_] | None
     facts: NDArray[np.float64]
     digest: str
+    names: NDArray[np.str_]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -59,7 +61,12 @@ class Records:
         rows = torch.from_numpy(chosen)
         groups = None if self.groups is None else self.groups[chosen]
         return replace(
-            self, images=self.images[rows], labels=self.labels[rows], groups=groups, facts=self.facts[chosen]
+            self,
+            images=self.images[rows],
+            labels=self.labels[rows],
+            groups=groups,
+            facts=self.facts[chosen],
+            names=self.names[chosen],
         )
 
 
@@ -167,7 +174,8 @@ def _read_folder(path: Path, how: ReadAs, like: Records | None) -> Records:
         raise BenchError(f"'{path}': {visible(str(listed.files[row]))} {said}; {len(decoded.broken)} such files in all")
     labels = torch.tensor(list(listed.labels), dtype=torch.int64)
     files = [file for file in listed.files if isinstance(file, Path)]
-    groups = None if how.groups is None else _groups_of_files(how.groups, files, path)
+    relative = [file.relative_to(path).as_posix() for file in files]
+    groups = None if how.groups is None else _groups_of_files(how.groups, relative, path)
     digest = hashlib.sha256(decoded.hashes.pixels.tobytes() + labels.numpy().tobytes()).hexdigest()
     return Records(
         str(path),
@@ -177,6 +185,7 @@ def _read_folder(path: Path, how: ReadAs, like: Records | None) -> Records:
         groups,
         np.array([_file_facts(file) for file in files]),
         digest,
+        np.array(relative),
     )
 
 
@@ -194,7 +203,7 @@ def _file_facts(path: Path) -> tuple[float, ...]:
         raise BenchError(f"'{path}' is not a readable image ({type(error).__name__}); repair or remove it") from error
 
 
-def _groups_of_files(table: Path, files: list[Path], base: Path) -> NDArray[np.str_]:
+def _groups_of_files(table: Path, names: list[str], base: Path) -> NDArray[np.str_]:
     try:
         with table.open(newline="", encoding="utf-8-sig") as stream:
             rows = list(csv.DictReader(stream))
@@ -203,7 +212,6 @@ def _groups_of_files(table: Path, files: list[Path], base: Path) -> NDArray[np.s
     if not rows or not {"file", "group"} <= set(rows[0]):
         raise BenchError(f"--groups {table} has no columns file and group; give a CSV file that has them")
     known = dict(map(itemgetter("file", "group"), rows))
-    names = [file.relative_to(base).as_posix() for file in files]
     missing = [name for name in names if name not in known]
     if missing:
         raise BenchError(
@@ -229,7 +237,8 @@ def _read_archive(path: Path, how: ReadAs, like: Records | None) -> Records:
         raise BenchError(f"{problem}: group has shape {group.shape}; expected one for each of {len(images)} images")
     groups = None if group is None else group.astype(np.str_)
     facts = np.empty((len(images), 0))
-    return Records(str(path), images, labels, None, groups, facts, file_digest(path))
+    names = np.arange(len(images)).astype(np.str_)
+    return Records(str(path), images, labels, None, groups, facts, file_digest(path), names)
 
 
 def _arrays_of(path: Path) -> dict[str, NDArray[np.generic]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape as html
+from pathlib import Path
 
 from bench.assess.mapping import DISCLAIMER, answers
 from bench.assess.roc import as_svg, draw
@@ -28,13 +29,17 @@ def page(found: Assessment) -> str:
     parts = [_verdict(found), *_tested(found), *_numbers(found), *_data(found), *_methods(found)]
     parts += ["<h2>Questions of EDPB Opinion 28/2024 and NIST SP 800-226</h2>"]
     parts += [_table(("Document", "question (paraphrased)", "answer"), answers(found)), f"<p>{text(DISCLAIMER)}</p>"]
-    title = "Can this model be released?"
+    return document("Can this model be released?", "".join(parts), STYLE)
+
+
+def document(title: str, body: str, style: str) -> str:
+    """Return an HTML document without scripts and without addresses of other files."""
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{STYLE}</style></head><body>'
-        f"<main><h1>{title}</h1>{''.join(parts)}</main></body></html>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{style}</style></head><body>'
+        f"<main><h1>{title}</h1>{body}</main></body></html>\n"
     )
 
 
@@ -187,3 +192,13 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         f'<div class="wide" role="region" tabindex="0" aria-label="{name}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def write_report(found: Assessment, folder: Path) -> None:
+    """Write assessment.json, report.html and report.pdf into a folder; create it if needed."""
+    from bench.assess.pdf import write_pdf
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "assessment.json").write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    (folder / "report.html").write_text(page(found), encoding="utf-8")
+    write_pdf(found, folder / "report.pdf")

@@ -77,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--match", action="store_true", help="if the two sets differ, assess only pairs of similar records")
     add("--seed", type=int, default=0, metavar="N", help="seed of all random draws (default 0)")
     add("--report", type=file_path, metavar="DIR", help="folder for report.html, report.pdf and assessment.json")
+    add("--no-pictures", action="store_true", help="with --report: exposed.html names the records without pictures")
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -120,12 +121,13 @@ def execute(given: argparse.Namespace) -> int:
         seed=given.seed,
         match=given.match,
         report=given.report,
+        pictures=not given.no_pictures,
         command=shlex.join(["bench", *sys.argv[1:]]) if sys.argv else "",
     )
     show(found)
     if given.report is not None:
         print_line(
-            f"report: {given.report / 'report.html'}; exposed*.csv next to it name private records: do not publish them"
+            f"report: {given.report / 'report.html'}; the files exposed* next to it show private records: keep them"
         )
     return found.status
 

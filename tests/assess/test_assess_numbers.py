@@ -9,11 +9,9 @@ import pytest
 from assess_made import images, made_logits, trained, write_csv, write_logits
 
 import bench
-from bench.assess.assembly import Material, Options, exposed_lines, exposed_lines_by_class
 from bench.assess.epsilon import lower_bound, p_value
 from bench.assess.limits import limit_lines, limits_of
-from bench.assess.numbers import Scored, combine, group_bootstrap, levels_for, measure, needed_for
-from bench.assess.policy import read_policy
+from bench.assess.numbers import combine, group_bootstrap, levels_for, measure, needed_for
 from bench.cli import main
 from bench.errors import BenchError
 from bench.membership.blind import Facts, compare, matched, pair_by_score
@@ -239,20 +237,3 @@ def test_assess_pixel_range_is_read_from_the_command_line(tmp_path: Path) -> Non
     assert main(words) == 2
     assert main([*words, "--pixel-range", "1,-1"]) == 2
     assert main([*words, "--pixel-range=-1,1"]) in (0, 1, 3)
-
-
-def test_exposed_members_are_listed_for_each_class() -> None:
-    scores = np.arange(60.0)
-    material = Material("model", [Scored("loss", "", "", scores, np.zeros(50), "")], labels=np.arange(60) % 2)
-    lines = exposed_lines_by_class(material, Options(read_policy("research")))
-    rows = [line.split(",") for line in lines[1:]]
-    assert [row[0] for row in rows] == ["0"] * 20 + ["1"] * 20
-    assert [int(row[2]) for row in rows[:3]] == [58, 56, 54] and [int(row[2]) for row in rows[20:22]] == [59, 57]
-    assert exposed_lines_by_class(Material("scores", material.scored), Options(read_policy("research"))) == []
-
-
-def test_exposed_members_of_a_sample_have_their_own_numbers() -> None:
-    rows = (np.array([7, 30, 90]), np.arange(3))
-    scored = Scored("label-only", "", "", np.array([0.0, 9.0, 1.0]), np.array([0.0, 0.5, 1.0]), "", rows)
-    lines = exposed_lines(Material("model", [scored]), Options(read_policy("research")))
-    assert [line.split(",")[1] for line in lines[1:]] == ["30", "90", "7"]
