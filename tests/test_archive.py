@@ -18,7 +18,7 @@ from bench.errors import BadOption
 
 @pytest.fixture(scope="module")
 def boards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The published board of letters alone."""
+    """The published board of letters."""
     made = tmp_path_factory.mktemp("boards") / "leaderboards"
     for path in (registry.ROOT / "leaderboards").rglob("letters*"):
         place = made / path.relative_to(registry.ROOT / "leaderboards")

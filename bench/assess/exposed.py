@@ -26,8 +26,6 @@ OF_A_GROUP = 6
 """Records shown of each exposed group."""
 MOST_CARDS = 4000
 """Records on the page; later classes are only in the tables."""
-SIDE = 96
-"""Width of a picture on the page, in pixels."""
 PAGE = "exposed.html"
 WARNING = (
     "This page shows private records. It is for the owner of the data; do not publish it or pass it on. The report in "
