@@ -48,9 +48,10 @@ thorough: .venv/.dev
 device: .venv/.dev
 	$(PYTEST) tests/device
 
-# The documentation site in build/site; a warning is an error.
+# One static site in build/site: the documentation, and the report of the published boards in boards/. A warning is an error.
 docs: .venv/.docs
-	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html docs build/site
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html -d build/doctrees docs build/site
+	$(BIN)/bench report --boards leaderboards --out build/site/boards
 
 .venv/.docs: .venv/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'

@@ -29,8 +29,10 @@ html_theme_options = {
     "navigation_depth": 2,
     "show_prev_next": False,
     "secondary_sidebar_items": ["page-toc"],
+    "navbar_end": ["boards-link", "theme-switcher", "navbar-icon-links"],  # the report, which `make docs` puts there
 }
 html_show_sourcelink = False
+html_copy_source = False
 html_static_path = ["_static"]
 templates_path = ["_templates"]
 html_css_files = ["site.css"]

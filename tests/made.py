@@ -1,5 +1,7 @@
 """Made-up records for the report's tests: every status, unit and kind of number."""
 
+import base64
+import gzip
 import json
 import re
 import struct
@@ -111,6 +113,9 @@ def png(shade: int = 128) -> bytes:
 
 def value_of(content: bytes) -> Any:
     """Return the value that a part's script sets, as a browser reads it."""
+    packed = re.fullmatch(r"REPORT\[\".*?\"\] = '([A-Za-z0-9+/=]+)';\n", content.decode())
+    if packed:
+        return json.loads(gzip.decompress(base64.b64decode(packed[1])))
     found = re.fullmatch(r"REPORT\[(\".*?\")\] = JSON\.parse\('(.*)'\);\n", content.decode(), re.DOTALL)
     assert found is not None
     return json.loads(re.sub(r"\\(.)", r"\1", found[2], flags=re.DOTALL))

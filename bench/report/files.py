@@ -6,6 +6,8 @@ A page opened from a disk may not fetch other files, but it may load scripts. So
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
 import json
 import re
@@ -19,6 +21,8 @@ from bench.escape import visible
 
 DATA, PICTURES, WEB, PAGE = "data", "pictures", "web", "index.html"
 START = b'REPORT["'
+FIRST, LONG = "index", 10_000
+"""The part that the page loads first, and the length in characters from which other parts are compressed."""
 MARK = b"<title>dp-distill-bench report</title>"
 """The text that identifies the page of an earlier report, which may be replaced."""
 PICTURE = re.compile(r"[0-9a-f]{16}\.png")
@@ -50,15 +54,20 @@ def slug(name: str) -> str:
 
 
 def script(name: str, value: Any) -> bytes:
-    """Return the script of a part: `value` as JSON, in a string that the browser parses.
+    """Return the script of a part: `value` as JSON in a string, which the browser parses; compressed if it is long.
 
     Text in a JSON string cannot end it, for any content, and a key such as "__proto__" is an ordinary key.
-    Hidden characters are written as visible escapes, since a browser would obey a bidirectional override.
+    Hidden characters are written as visible escapes, since a browser would obey a bidirectional override. A compressed
+    part is the base64 text of gzip data, a sixth of the size (`part` in web/elements.js); the first part is read before
+    anything can wait, and is never compressed.
 
     Raises:
         ValueError: NaN or -inf.
     """
     text = json.dumps(plain_data(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    if name != FIRST and len(text) > LONG:
+        packed = base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+        return f"REPORT[{json.dumps(name)}] = '{packed}';\n".encode()
     quoted = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"REPORT[{json.dumps(name)}] = JSON.parse('{quoted}');\n".encode()
 

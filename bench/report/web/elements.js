@@ -11,13 +11,21 @@ function part(name) {
   if (!PARTS.has(name)) {
     PARTS.set(name, new Promise((done, fail) => {
       const script = element("script", { src: `data/${name}.js`, on: {
-        load: () => done(REPORT[name]),
+        load: () => unpacked(REPORT[name]).then((value) => done(REPORT[name] = value), fail),
         error: () => { PARTS.delete(name); fail(new Error(`data/${name}.js could not be loaded; keep index.html and its folders together`)); },
       } });
       document.head.append(script);
     }));
   }
   return PARTS.get(name);
+}
+
+/* A long part is base64 text of gzip data. */
+async function unpacked(value) {
+  if (typeof value !== "string") return value;
+  if (typeof DecompressionStream === "undefined") throw new Error("this browser cannot read compressed data; use one of 2023 or later");
+  const bytes = Uint8Array.from(atob(value), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 }
 
 /* Elements. Text is set as text, never as markup. */
