@@ -87,6 +87,16 @@ class DeconvGenerator(nn.Module):
         """Map (n, latent) to (n, c, h, w) in [0, 1]."""
         return self.grow(self.start(z))
 
+    def blocks(self) -> list[nn.Module]:
+        """Return the blocks that make the first map and double it; one after the other they are the generator.
+
+        >>> [len(DeconvGenerator((1, size, size), 5, 2).blocks()) for size in (8, 16, 28, 64)]
+        [2, 3, 3, 5]
+        """
+        layers = list(self.grow)
+        hidden = [nn.Sequential(*layers[first : first + 3]) for first in range(0, len(layers) - 2, 3)]
+        return [self.start, *hidden, nn.Sequential(*layers[-2:])]
+
 
 def _double(inputs: int, outputs: int, bias: bool) -> nn.ConvTranspose2d:
     return nn.ConvTranspose2d(inputs, outputs, 5, stride=2, padding=2, output_padding=1, bias=bias)

@@ -15,6 +15,7 @@ from attacks.dafl import Dafl
 from attacks.deepinversion.deepinversion import DeepInversion
 from attacks.eigen_gan import EigenGan
 from attacks.gmi import Gmi
+from attacks.if_gmi import IfGmi
 from attacks.ked_mi.ked_mi import KedMi
 from attacks.lomma import Lomma
 from attacks.mi_face.mi_face import MiFace
@@ -48,6 +49,8 @@ PAPERS: dict[type[Any], dict[str, float | str]] = {
     | {"start": "zero", "draws": 1, "images_per_class": 1},
     PlgMi: {"top_n": 30, "gan_lr": 2e-4, "gan_batch": 64, "margin_weight": 0.2, "latent": 128, "gan_steps": 150_000}
     | {"n_critic": 5, "iterations": 600, "lr": 0.1, "crop": 0.8, "rotation": 5, "jitter": 0.2, "mirror": False},
+    IfGmi: {"latents": 5000, "candidates_per_class": 50, "steps": 70, "lr": 0.005, "layer_steps": 25, "layers": 4}
+    | {"transformations": 100, "images_per_class": 50, "draws": 1, "centred": False, "mirror": "always"},
     Ppa: {"latents": 5000, "candidates_per_class": 200, "steps": 70, "lr": 0.005, "transformations": 100}
     | {"images_per_class": 50, "draws": 1, "centred": False, "mirror": "always"},
     RlbMi: {"episodes": 40_000, "episode_steps": 1, "alpha": 0, "state_weight": 2, "action_weight": 2}
@@ -70,6 +73,7 @@ REFUSED: dict[type[Any], str] = {
     MiFace: "iterations=0 patience=0 gamma=0 gamma=1.01 lr=0 draws=2",
     PcaMi: "images=2",
     PlgMi: "top_n=0 crop=0 crop=1.1 jitter=2 lr=0 rotation=-1",
+    IfGmi: "latents=49 candidates_per_class=49 steps=0 lr=0 layer_steps=0 layers=-1 radius=-0.1",
     Ppa: "latents=199 candidates_per_class=49 steps=0 lr=0 transformations=0 images_per_class=0 mirror=no",
     RandomGuess: "draws=0",
     RlbMi: "episodes=19 alpha=1 sac_lr=0 memory=255 tau=0 margin_weight=-1",
@@ -97,6 +101,7 @@ SKIPPED: list[tuple[Any, tuple[int, int, int], int, str]] = [
     (PcaMi(), SMALL, 2, "2"),
     (PlgMi(), ODD, 1000, "30x30"),
     (PlgMi(), SMALL, 29, "30"),
+    (IfGmi(), ODD, 1000, "30x30"),
     (Ppa(), ODD, 1000, "30x30"),
     (Ppa(), (1, 28, 28), 127, "128"),
     (RandomGuess(), SMALL, 0, "0"),
@@ -126,6 +131,9 @@ QUERIES: dict[type[Any], Callable[[Any, int], int]] = {
     MiFace: lambda a, n: n * (a.iterations + 1),
     PcaMi: lambda a, n: n * a.steps,
     PlgMi: lambda a, n: 64 + a.gan_batch * (a.gan_steps // a.n_critic) + 2 * n * a.iterations,
+    IfGmi: lambda a, n: (
+        a.draws * (a.latents + CLASSES * a.candidates_per_class * (a.steps + 2 * a.layer_steps + 3 * a.transformations))
+    ),
     Ppa: lambda a, n: a.draws * (a.latents + CLASSES * a.candidates_per_class * (a.steps + a.transformations)),
     RandomGuess: lambda a, n: 0,
     RlbMi: lambda a, n: 2 * a.episodes * a.draws * CLASSES,
@@ -133,7 +141,7 @@ QUERIES: dict[type[Any], Callable[[Any, int], int]] = {
 }
 """Number of queries of an attack for n images, with 64 auxiliary images."""
 ACCESS: dict[type[Any], Access] = {Ami: "label", RlbMi: "label"} | {
-    cls: "scores" for cls in (Dafl, DeepInversion, EigenGan, Gmi, KedMi, Lomma, MiFace, PcaMi, PlgMi, Ppa, Vmi)
+    cls: "scores" for cls in (Dafl, DeepInversion, EigenGan, Gmi, IfGmi, KedMi, Lomma, MiFace, PcaMi, PlgMi, Ppa, Vmi)
 }
 """The strongest access that is not enough."""
 
@@ -197,7 +205,9 @@ def test_result_has_all_cells_and_queries_are_counted(cls: type[Any]) -> None:
     assert target.queries == QUERIES[cls](attack, len(found.images))
 
 
-@pytest.mark.parametrize("cls", [Ami, BrepMi, Dafl, DeepInversion, Gmi, KedMi, Lomma, MiFace, PlgMi, Ppa, RlbMi, Vmi])
+@pytest.mark.parametrize(
+    "cls", [Ami, BrepMi, Dafl, DeepInversion, Gmi, IfGmi, KedMi, Lomma, MiFace, PlgMi, Ppa, RlbMi, Vmi]
+)
 def test_seeds_repeat_and_differ(cls: type[Any]) -> None:
     torch.manual_seed(0)
     images = []
@@ -207,7 +217,7 @@ def test_seeds_repeat_and_differ(cls: type[Any]) -> None:
     assert torch.equal(images[0], images[1]) and not torch.equal(images[0], images[2])
 
 
-@pytest.mark.parametrize("cls", [EigenGan, Gmi, KedMi, MiFace, PlgMi, Ppa])
+@pytest.mark.parametrize("cls", [EigenGan, Gmi, IfGmi, KedMi, MiFace, PlgMi, Ppa])
 def test_autocast_gives_finite_float32_images(cls: type[Any]) -> None:
     found, _ = run(smoke(cls), replace(context(), autocast=True))
     assert found.images.dtype == torch.float32 and found.images.isfinite().all()
@@ -221,6 +231,6 @@ def test_ref_batch_scales_the_steps(cls: type[Any]) -> None:
 
 def test_plain_gan_is_trained_once_for_all_attacks() -> None:
     ctx = context()
-    for seed, cls in enumerate((Gmi, Lomma, Vmi, BrepMi, RlbMi, Ppa)):
+    for seed, cls in enumerate((Gmi, Lomma, Vmi, BrepMi, RlbMi, Ppa, IfGmi)):
         run(smoke(cls), replace(ctx, seed=seed))
     assert ctx.artifacts.made == ["gmi-gan"]  # type: ignore[attr-defined]

@@ -33,6 +33,7 @@ WORKING: dict[str, dict[str, Any]] = {
     | {"draws": 5, "images_per_class": 2},
     "pca-mi": {},
     "plg-mi": GAN,
+    "if-gmi": {**GAN, "lr": 0.05, "centred": True, "mirror": "colour"},
     "ppa": {**GAN, "lr": 0.05, "centred": True, "mirror": "colour"},
     "quantile": {},
     "random-guess": {},
@@ -66,6 +67,15 @@ QUICK: dict[str, dict[str, Any]] = {
     "pca-mi": {},
     "plg-mi": {"top_n": 20, "gan_steps": 200, "gan_batch": 32, "latent": 64, "width": 8}
     | {"iterations": 30, "images_per_class": 2},
+    "if-gmi": {
+        **SHORT,
+        "latents": 1000,
+        "candidates_per_class": 8,
+        "steps": 40,
+        "layer_steps": 15,
+        "transformations": 20,
+    }
+    | {"draws": 5, "images_per_class": 4},
     "ppa": {**SHORT, "latents": 1000, "candidates_per_class": 8, "steps": 40, "transformations": 20, "draws": 5}
     | {"images_per_class": 4},
     "quantile": {},
