@@ -33,17 +33,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from attacks.ppa import BETAS, CROPPED, RATIO, Ppa, most_robust, resized_crop
 from bench.api import Advance, AttackResult, Context, Target
 from bench.config import Size
 from bench.gan.gan_prior import QUICK, SMOKE
+from bench.gan.plug_and_play import BETAS, CROPPED, RATIO, PlugAndPlay, most_robust, resized_crop
 from bench.validate import at_least
 
 Project = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class IfGmi(Ppa):
+class IfGmi(PlugAndPlay):
     """Inversion by intermediate features; the defaults are the authors' for FFHQ and CelebA."""
 
     version: ClassVar[int] = 1
@@ -85,13 +85,13 @@ class IfGmi(Ppa):
         with ctx.track("IF-GMI: optimising", self.draws * -(-len(labels) // self.batch) * steps) as advance:
             for _ in range(self.draws):
                 drawn = torch.randn(self.latents, self.latent, generator=rng, device=ctx.device)
-                starts = drawn[self._initial_selection(drawn, generator, target, mirrored).flatten()]
+                starts = drawn[self.initial_selection(drawn, generator, target, mirrored).flatten()]
                 crops = torch.rand(steps, 4, generator=rng, device=ctx.device)
                 last_crops = torch.rand(self.transformations, 4, generator=rng, device=ctx.device)
                 found, scores = [], []
                 for z, y in zip(starts.split(self.batch), labels.split(self.batch), strict=True):
                     layers = self._results(z, y, blocks, crops, target, ctx, advance)
-                    each = torch.stack([self._final_scores(x, y, target, last_crops, mirrored) for x in layers])
+                    each = torch.stack([self.final_scores(x, y, target, last_crops, mirrored) for x in layers])
                     score, chosen = each.max(0)
                     found.append(torch.stack(layers)[chosen, torch.arange(len(y), device=ctx.device)])
                     scores.append(score)
@@ -146,7 +146,7 @@ class IfGmi(Ppa):
         for crop in crops:
             with ctx.precision():
                 logits = target.logits(resized_crop(network(h), crop, CROPPED, RATIO))
-            (h.grad,) = torch.autograd.grad(self._distances(logits.float(), labels).sum(), h)
+            (h.grad,) = torch.autograd.grad(self.distances(logits.float(), labels).sum(), h)
             optimizer.step()
             with torch.no_grad():
                 h.copy_(project(h))

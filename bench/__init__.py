@@ -6,9 +6,10 @@
     result.accuracy, result.privacy.accounted.epsilon, result.attack.accuracy
     result.student  # an nn.Module in eval mode
 
-`run`, `attack`, `audit` and `sweep` measure; `account` and `compose` compute epsilons; `choose` and `leaderboard` read
-published results; `methods`, `attacks` and `datasets` list what there is; `bench.data.from_arrays` and its like take
-your own images; `bench.errors` has the errors. docs/python.md is the guide.
+`run`, `attack`, `audit` and `sweep` measure; `assess` decides on a finished model, `verify` checks a bundle; `account`
+and `compose` compute epsilons; `choose` and `leaderboard` read published results; `methods`, `attacks` and `datasets`
+list what there is; `bench.data.from_arrays` and its like take your own images; `bench.errors` has the errors.
+docs/python.md is the guide.
 
 Functions print nothing: notices go to the logger "bench", progress to a callback. They leave the process as they found
 it: random generators, torch's threads and defaults, filters of warnings, handlers of signals. `keep_freed_memory` makes
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from bench.interface.boards import Chosen, choose, leaderboard, reported
     from bench.interface.listing import DatasetInfo, PluginInfo, attacks, datasets, methods
     from bench.interface.process import keep_freed_memory
+    from bench.interface.releasing import verify
     from bench.interface.result import RunResult, load
     from bench.interface.running import run
     from bench.interface.sweeping import CellResult, SweepResult, sweep
@@ -58,6 +60,7 @@ __all__ = [
     "reported",
     "run",
     "sweep",
+    "verify",
 ]
 _MODULES = {
     **dict.fromkeys(("GaussianAccount", "account", "compose"), "accounting"),
@@ -69,6 +72,7 @@ _MODULES = {
     "attack": "attacking",
     "keep_freed_memory": "process",
     "run": "running",
+    "verify": "releasing",
 }
 """Name to the module of `bench.interface` that has it, which its first use imports: so `import bench` is quick."""
 
@@ -82,4 +86,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({"assess", *__all__, *(name for name in globals() if name.startswith("__"))})

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from attacks.if_gmi import IfGmi, l1_projection
 from attacks.ppa import Ppa
 from bench.api import Context
+from bench.gan.plug_and_play import PlugAndPlay
 from bench.nets.generators import DeconvGenerator
 from bench.testing import context
 
@@ -36,7 +37,7 @@ class Slope(nn.Module):
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Blocks:
     generator = Blocks(slope=3.0)
-    monkeypatch.setattr(Ppa, "gan", lambda *_: (generator, None))
+    monkeypatch.setattr(PlugAndPlay, "gan", lambda *_: (generator, None))
     monkeypatch.setattr(Context, "generator", lambda *_: torch.Generator().manual_seed(0))
     return generator
 
@@ -105,7 +106,7 @@ def test_each_start_returns_its_layer_of_largest_score(stub: Blocks, monkeypatch
     scores = iter(torch.tensor([[0.1, 0.9, 0.3, 0.2], [0.5, 0.2, 0.1, 0.3], [0.2, 0.1, 0.8, 0.3]]))
     made = [torch.full((4, 1, 8, 8), float(layer)) for layer in range(3)]
     monkeypatch.setattr(IfGmi, "_results", lambda *_: made)
-    monkeypatch.setattr(IfGmi, "_final_scores", lambda *_: next(scores))
+    monkeypatch.setattr(IfGmi, "final_scores", lambda *_: next(scores))
     one = TINY | {"draws": 1, "candidates_per_class": 1, "images_per_class": 1}
     assert found(IfGmi(**one))[:, 0, 0, 0].tolist() == [1, 0, 2, 1]
 

@@ -7,7 +7,8 @@ import torch
 from inversion_made import Quadrants, SmoothGenerator, target
 from torch import Tensor, nn
 
-from attacks.ppa import Ppa, most_robust, poincare_distance, resized_crop
+from attacks.ppa import Ppa
+from bench.gan.plug_and_play import most_robust, poincare_distance, resized_crop
 from bench.testing import context
 
 LOGITS = torch.tensor([[5.0, 1.0, 0.0, -1.0]])
@@ -81,9 +82,9 @@ def test_images_are_of_their_class(stub: nn.Module) -> None:
     assert found.images.shape == (24, 1, 8, 8) and float(right) > 0.9
 
 
-def test_initial_selection_takes_each_latent_once_for_a_class(stub: nn.Module) -> None:
+def testinitial_selection_takes_each_latent_once_for_a_class(stub: nn.Module) -> None:
     attack, drawn = Ppa(**TINY), torch.randn(64, 6)
-    chosen = attack._initial_selection(drawn, stub, target(Quadrants()), True)
+    chosen = attack.initial_selection(drawn, stub, target(Quadrants()), True)
     probabilities = torch.stack([Quadrants()(v).softmax(1) for v in (stub(drawn), stub(drawn).flip(3))]).mean(0)
     for label, rows in enumerate(chosen):
         assert len(set(rows.tolist())) == 8
@@ -94,7 +95,7 @@ def test_centred_logits_ignore_a_constant(stub: nn.Module) -> None:
     labels = torch.tensor([2])
     for centred, is_same in ((True, True), (False, False)):
         attack = Ppa(**TINY, centred=centred)
-        distances = [float(attack._distances(each, labels)) for each in (LOGITS, LOGITS + 3)]
+        distances = [float(attack.distances(each, labels)) for each in (LOGITS, LOGITS + 3)]
         assert (distances[0] == pytest.approx(distances[1], abs=1e-5)) == is_same
 
 
@@ -102,7 +103,7 @@ def test_final_selection_keeps_what_survives(stub: nn.Module, monkeypatch: pytes
     """A candidate whose score under transformations is the largest of its class is among the results."""
     scores = torch.rand(32, generator=torch.Generator().manual_seed(3))
     made: list[Tensor] = []
-    monkeypatch.setattr(Ppa, "_final_scores", lambda _, images, *rest: made.append(images) or scores)
+    monkeypatch.setattr(Ppa, "final_scores", lambda _, images, *rest: made.append(images) or scores)
     found = Ppa(**TINY | {"draws": 1}).run(target(Quadrants()), torch.rand(8, 1, 8, 8), context())
     best = most_robust(scores.view(4, 8), 3).flatten()
     assert torch.equal(found.images, made[0][best])

@@ -12,6 +12,7 @@ import pytest
 from bundles import bundle_of, record_of, renew
 from safetensors.torch import load_file, save_file
 
+import bench
 from bench.bundle import Failed, check_record, verify
 from bench.cli import main
 from bench.errors import BadData
@@ -112,6 +113,14 @@ def test_exit_status_tells_forged_from_unreadable(record: Path, tmp_path: Path) 
     assert main(["verify", folder, "--record", str(record)]) == 1
     record.write_text("{}")
     assert main(["verify", folder, "--record", str(record)]) == 2
+
+
+def test_python_checks_a_row_too(record: Path) -> None:
+    folder = bundle_of(KIND)
+    assert bench.verify(folder, record=record).privacy.method.name == "dpsd"
+    forge(record, lower_epsilon)
+    with pytest.raises(Failed):
+        bench.verify(folder, record=record)
 
 
 def test_failed_run_has_no_row(record: Path) -> None:
