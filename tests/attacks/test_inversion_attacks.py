@@ -17,6 +17,7 @@ from attacks.eigen_gan import EigenGan
 from attacks.gmi import Gmi
 from attacks.if_gmi import IfGmi
 from attacks.ked_mi.ked_mi import KedMi
+from attacks.lokt import Lokt
 from attacks.lomma import Lomma
 from attacks.mi_face.mi_face import MiFace
 from attacks.pca_mi import PcaMi
@@ -43,6 +44,8 @@ PAPERS: dict[type[Any], dict[str, float | str]] = {
     | {"gan_batch": 64, "n_critic": 5, "penalty": 10, "latent": 100},
     KedMi: {"gan_lr": 2e-4, "gan_batch": 64, "n_critic": 5, "entropy_weight": 1e-4, "kernels": 64, "kernel_length": 50}
     | {"latent": 100, "iterations": 2400, "lr": 0.02, "identity_weight": 100, "initial_logvar": 1},
+    Lokt: {"warm_up": 1000, "iterations": 19_000, "n_critic": 5, "class_weight": 1.5, "gan_batch": 128, "gan_lr": 2e-4}
+    | {"latent": 128, "surrogate_images": 500, "surrogate_lr": 0.1, "steps": 600, "lr": 0.1, "draws": 5},
     Lomma: {"iterations": 2400, "lr": 0.02, "identity_weight": 100, "reg_weight": 1, "latent_clip": 1}
     | {"reg_images": 5000, "student_lr": 0.01, "ref_batch": 60, "students": "datalens,dgd-cnn,shard-cnn"},
     MiFace: {"iterations": 5000, "patience": 100, "gamma": 0.99, "lr": 0.1, "loss": "probability", "process": "clip"}
@@ -69,6 +72,7 @@ REFUSED: dict[type[Any], str] = {
     EigenGan: "gan_batch=1 redraw=-1",
     Gmi: "draws=0 lr=0 latent_clip=-1 momentum=1 penalty=-1 ref_batch=0 gan_batch=1",
     KedMi: "gan_batch=1 draws=0 lr=0 latent_clip=-1 entropy_weight=-1",
+    Lokt: "surrogates=shard-cnn,no-such-net surrogate_batch=1 gan_batch=1 warm_up=-1 iterations=0 class_weight=-1 lr=0",
     Lomma: "students=shard-cnn,no-such-net students= student_batch=1 student_steps=0 lr=0 reg_weight=-1 momentum=1",
     MiFace: "iterations=0 patience=0 gamma=0 gamma=1.01 lr=0 draws=2",
     PcaMi: "images=2",
@@ -94,6 +98,9 @@ SKIPPED: list[tuple[Any, tuple[int, int, int], int, str]] = [
     (Gmi(), (1, 28, 28), 127, "128"),
     (KedMi(), ODD, 1000, "30x30"),
     (KedMi(), (1, 28, 28), 127, "128"),
+    (Lokt(), ODD, 1000, "30x30"),
+    (Lokt(), SMALL, 255, "256"),
+    (Lokt(surrogates="datalens"), (1, 8, 8), 1000, "datalens"),
     (Lomma(), ODD, 239, "30x30"),
     (Lomma(), SMALL, 127, "128"),
     (Lomma(), (1, 8, 8), 1000, "datalens"),
@@ -127,6 +134,7 @@ QUERIES: dict[type[Any], Callable[[Any, int], int]] = {
     EigenGan: lambda a, n: n * a.steps,
     Gmi: lambda a, n: n * (a.iterations + 1),
     KedMi: lambda a, n: 64 + a.draws * CLASSES * a.iterations,
+    Lokt: lambda a, n: a.iterations * a.n_critic * a.gan_batch + CLASSES * a.surrogate_images,
     Lomma: lambda a, n: 2 * 64 + n * a.iterations,
     MiFace: lambda a, n: n * (a.iterations + 1),
     PcaMi: lambda a, n: n * a.steps,
@@ -206,7 +214,7 @@ def test_result_has_all_cells_and_queries_are_counted(cls: type[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "cls", [Ami, BrepMi, Dafl, DeepInversion, Gmi, IfGmi, KedMi, Lomma, MiFace, PlgMi, Ppa, RlbMi, Vmi]
+    "cls", [Ami, BrepMi, Dafl, DeepInversion, Gmi, IfGmi, KedMi, Lokt, Lomma, MiFace, PlgMi, Ppa, RlbMi, Vmi]
 )
 def test_seeds_repeat_and_differ(cls: type[Any]) -> None:
     torch.manual_seed(0)
@@ -217,7 +225,7 @@ def test_seeds_repeat_and_differ(cls: type[Any]) -> None:
     assert torch.equal(images[0], images[1]) and not torch.equal(images[0], images[2])
 
 
-@pytest.mark.parametrize("cls", [EigenGan, Gmi, IfGmi, KedMi, MiFace, PlgMi, Ppa])
+@pytest.mark.parametrize("cls", [EigenGan, Gmi, IfGmi, KedMi, Lokt, MiFace, PlgMi, Ppa])
 def test_autocast_gives_finite_float32_images(cls: type[Any]) -> None:
     found, _ = run(smoke(cls), replace(context(), autocast=True))
     assert found.images.dtype == torch.float32 and found.images.isfinite().all()

@@ -26,6 +26,7 @@ WORKING: dict[str, dict[str, Any]] = {
     "ked-mi": {**GAN, "lr": 0.1},
     "label-only": {},
     "lira": {**TEACHERS, "mode": "offline", "variance": "fixed"},
+    "lokt": {"gan_lr": 1e-3, "n_critic": 2, "surrogate_lr": 0.02},
     "lomma": {**GAN, "student_lr": 0.05},
     "loss-threshold": {},
     "moment-tracing": {},
@@ -59,6 +60,9 @@ QUICK: dict[str, dict[str, Any]] = {
     "ked-mi": {**SHORT, "kernels": 16, "kernel_length": 8, "iterations": 100, "images_per_class": 4},
     "label-only": {},
     "lira": {"references": 4},
+    "lokt": {"warm_up": 100, "iterations": 400, "gan_batch": 64, "latent": 64, "width": 8}
+    | {"surrogates": "datalens,shard-cnn,dgd-cnn", "surrogate_images": 200, "surrogate_steps": 300}
+    | {"surrogate_batch": 64, "steps": 60, "images_per_class": 4},
     "lomma": {**SHORT, "students": "datalens,shard-cnn,shard-cnn", "student_steps": 200}
     | {"iterations": 50, "images_per_class": 4},
     "loss-threshold": {},
