@@ -21,7 +21,7 @@ from attacks.lokt import Lokt
 from attacks.lomma import Lomma
 from attacks.mi_face.mi_face import MiFace
 from attacks.pca_mi import PcaMi
-from attacks.plg_mi.plg_mi import PlgMi
+from attacks.plg_mi import PlgMi
 from attacks.ppa import Ppa
 from attacks.random_guess import RandomGuess
 from attacks.rlb_mi.rlb_mi import RlbMi

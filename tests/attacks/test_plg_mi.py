@@ -7,8 +7,9 @@ import torch
 from inversion_made import SHAPE, TINY_GAN, quadrant_images, target
 from torch import Tensor, nn
 
-from attacks.plg_mi.conditional_gan import ClassBatchNorm, ConditionalGenerator, ProjectionDiscriminator
-from attacks.plg_mi.plg_mi import CHANCES, PlgMi, augment, hinge, max_margin, top_n
+from attacks.plg_mi import PlgMi, hinge, top_n
+from bench.gan.class_inversion import CHANCES, augment, max_margin
+from bench.gan.conditional_gan import ClassBatchNorm, ConditionalGenerator, ProjectionDiscriminator
 from bench.testing import context
 
 AUX = quadrant_images(64)
@@ -149,7 +150,7 @@ def test_networks_support_all_sizes(shape: tuple[int, int, int]) -> None:
 
 def test_only_the_target_gets_augmented_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that A returns is 2 here: the target must see nothing else, the discriminator never."""
-    monkeypatch.setattr("attacks.plg_mi.plg_mi.augment", lambda images, *_: images * 0 + 2)
+    monkeypatch.setattr("attacks.plg_mi.augment", lambda images, *_: images * 0 + 2)
     seen: list[Tensor] = []
     forward = ProjectionDiscriminator.forward
 
@@ -177,7 +178,7 @@ def test_search_uses_two_views_per_image(monkeypatch: pytest.MonkeyPatch) -> Non
         used.append(draws)
         return augment(images, draws, *rest)
 
-    monkeypatch.setattr("attacks.plg_mi.plg_mi.augment", watch)
+    monkeypatch.setattr("attacks.plg_mi.augment", watch)
     attacked = target()
     PlgMi(**TINY).run(attacked, AUX, context())
     n = 2 * 4 * 3

@@ -22,25 +22,25 @@ Differs from the paper:
 - The losses of step 3 are sums over the images, not means: Adam makes the same steps for both.
 - G is in evaluation mode in step 3, so images do not affect each other. z is not clamped, as in the authors' code.
 - `draws` x `images_per_class` starts for each class; the authors have 5 random seeds of one.
-- Image sizes other than 64, and narrower networks: see `attacks/plg_mi/conditional_gan.py`.
+- Image sizes other than 64, and narrower networks: see `bench/gan/conditional_gan.py`.
 - The GAN depends on the target, so it is trained in every run of the attack and not cached.
 - Variant `working` trains the GAN with a larger learning rate.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import affine_grid, grid_sample, relu
+from torch.nn.functional import relu
 
-from attacks.plg_mi.conditional_gan import ConditionalGenerator, ProjectionDiscriminator
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Departure, Size
 from bench.errors import BenchError
+from bench.gan.class_inversion import CHANCES, augment, max_margin
+from bench.gan.conditional_gan import ConditionalGenerator, ProjectionDiscriminator
 from bench.gan.training import descend
 from bench.nets.generators import check_square
 from bench.seeds import derive
@@ -48,8 +48,6 @@ from bench.validate import at_least, at_most, between, positive
 
 BETAS = (0.0, 0.9)
 """Adam's betas for G and D."""
-CHANCES = 8
-"""Number of random numbers per augmented image."""
 
 
 @dataclass(frozen=True)
@@ -246,38 +244,3 @@ def top_n(logits: Tensor, n: int) -> Tensor:
 def hinge(real: Tensor, fake: Tensor) -> Tensor:
     """Return L_D of D's scores (n,) for real and (m,) for generated images."""
     return relu(1 - real).mean() + relu(1 + fake).mean()
-
-
-def max_margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return L_MM = -t_y + max_{j != y} t_j, (n,), of (n, classes) logits, classes >= 2, and (n,) labels."""
-    y = labels.unsqueeze(1)
-    return logits.scatter(1, y, -math.inf).amax(1) - logits.gather(1, y).squeeze(1)
-
-
-def augment(images: Tensor, chances: Tensor, crop: float, rotation: float, jitter: float, mirror: bool) -> Tensor:
-    """Apply A: crop, rotate and recolour every image by its own random numbers; differentiable in the images.
-
-    Args:
-        images: (n, c, h, w) in [0, 1], float32.
-        chances: (n, CHANCES) in [0, 1): area, position in x and y, angle, brightness, contrast, saturation, mirror.
-        crop: smallest share of the area. rotation: largest angle in degrees. jitter: largest change of the factors.
-        mirror: whether images whose last chance is below 1/2 are mirrored.
-
-    Returns:
-        (n, c, h, w) in [0, 1]; black where a rotated square exceeds the image.
-    """
-    area, across, down, turn, *factors, side = chances.unbind(1)
-    scale = (crop + (1 - crop) * area).sqrt()
-    angle = math.radians(rotation) * (2 * turn - 1)
-    cos, sin = scale * angle.cos(), scale * angle.sin()
-    hand = torch.where(side < 0.5, -1.0, 1.0) if mirror else torch.ones_like(side)
-    free = 1 - scale
-    matrix = [cos * hand, -sin, free * (2 * across - 1), sin * hand, cos, free * (2 * down - 1)]
-    grid = affine_grid(torch.stack(matrix, 1).view(-1, 2, 3), list(images.shape), align_corners=False)
-    x = grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-    brightness, contrast, saturation = (1 + jitter * (2 * f.view(-1, 1, 1, 1) - 1) for f in factors)
-    x = brightness * x
-    middle = x.mean((1, 2, 3), keepdim=True)
-    x = middle + contrast * (x - middle)
-    grey = x.mean(1, keepdim=True)
-    return (grey + saturation * (x - grey)).clamp(0, 1)
