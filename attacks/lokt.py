@@ -18,7 +18,7 @@ the surrogates; A a random augmentation; y the attacked class.
 Queries: `iterations` x `n_critic` x `gan_batch` + K x `surrogate_images`. No gradient of T is needed.
 
 Differs from the paper:
-- G and A are those of PLG-MI (`attacks/plg_mi.py`), D is the critic of GMI with 1 + K outputs. A does not mirror images.
+- G and A are those of PLG-MI (`attacks/plg_mi.py`), D is the critic of GMI with 1 + K outputs. A mirrors nothing.
 - The surrogates of the paper are DenseNets of 121, 161 and 169 layers for 64 pixels; here their stems fit small images.
 - The paper trains a surrogate for 200 epochs of 30,000 images. Here `surrogate_steps` batches are drawn with
   replacement; the default is as many images in batches of 128, a size that we chose.
