@@ -123,7 +123,8 @@ def _share_as_high(scored: Scored) -> NDArray[np.float64]:
 def _ranked(scored: Scored, material: Material, among: NDArray[np.int64]) -> list[Exposed]:
     """Rank some of the records that an attack scored; return the first `MOST_EXPOSED`."""
     rows, above = _rows(scored), _share_as_high(scored)
-    order = among[np.argsort(-scored.members[among], kind="stable")][:MOST_EXPOSED]
+    ties = _mean_share(material, rows[among])
+    order = among[np.lexsort((ties, -scored.members[among]))][:MOST_EXPOSED]
     counts = _found_by(material, rows[order])
     return [
         Exposed(
@@ -138,6 +139,12 @@ def _ranked(scored: Scored, material: Material, among: NDArray[np.int64]) -> lis
         )
         for rank, (place, (found, attacks)) in enumerate(zip(order.tolist(), counts, strict=True), 1)
     ]
+
+
+def _mean_share(material: Material, members: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the mean share over the attacks that scored all members; it orders equal scores, as `gap` has."""
+    whole = [_share_as_high(scored) for scored in material.scored if scored.rows is None]
+    return np.mean(whole, axis=0)[members] if whole else np.zeros(len(members))
 
 
 def _found_by(material: Material, members: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -60,6 +60,14 @@ def test_attacks_that_find_a_record_are_counted() -> None:
     assert [(each.found_by, each.attacks) for each in found if each.row in (59, 58)] == [(2, 3), (1, 2)]
 
 
+def test_equal_scores_are_ordered_by_the_other_attacks() -> None:
+    """`gap` has the larger AUC and one score for all members."""
+    loss = replace(material().scored[0], others=np.arange(60.0))
+    gap = replace(loss, name="gap", members=np.ones(60), others=np.zeros(60))
+    found = most_exposed(Material("model", [gap, loss]), OPTIONS)
+    assert found[0].attack == "gap" and [each.row for each in found[:3]] == [59, 58, 57]
+
+
 def test_page_shows_each_record_with_its_own_picture() -> None:
     pixels = np.arange(60, dtype=np.uint8).reshape(60, 1, 1, 1).repeat(4, 2).repeat(4, 3)
     shown = page(material(images=pixels), OPTIONS, with_pictures=True)
