@@ -26,6 +26,8 @@ OF_A_GROUP = 6
 """Records shown of each exposed group."""
 MOST_CARDS = 4000
 """Records on the page; later classes are only in the tables."""
+FALSE_ALARMS = 0.05
+"""An attack finds a member if at most this share of the non-members has a score as high."""
 PAGE = "exposed.html"
 WARNING = (
     "This page shows private records. It is for the owner of the data; do not publish it or pass it on. The report in "
@@ -34,7 +36,7 @@ WARNING = (
 LOOK = """
 .warning{background:#a3161a;color:#fff;padding:.8em 1em;border-radius:6px}
 .cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(9em,1fr));gap:.8em;padding:0;list-style:none}
-.cards li{border:1px solid #ddd;border-radius:6px;padding:.5em;font-size:.85em}
+.cards li{overflow-wrap:anywhere;border:1px solid #ddd;border-radius:6px;padding:.5em;font-size:.85em}
 .cards img{display:block;width:6rem;height:6rem;object-fit:contain;image-rendering:pixelated;background:#f4f4f4}
 summary{cursor:pointer;font-weight:600;padding:.3em 0}
 """
@@ -51,6 +53,8 @@ class Exposed:
         attack: name of the strongest attack, by its AUC.
         label: class of the record; None for a group, or if classes are not known.
         row: its place among the members; None for a group.
+        found_by: number of attacks that find the record at `FALSE_ALARMS`.
+        attacks: number of attacks that scored the record; 0 for a group.
     """
 
     rank: int
@@ -59,6 +63,8 @@ class Exposed:
     attack: str
     label: int | None = None
     row: int | None = None
+    found_by: int = 0
+    attacks: int = 0
 
 
 def most_exposed(material: Material, options: Options) -> list[Exposed]:
@@ -117,7 +123,9 @@ def _share_as_high(scored: Scored) -> NDArray[np.float64]:
 def _ranked(scored: Scored, material: Material, among: NDArray[np.int64]) -> list[Exposed]:
     """Rank some of the records that an attack scored; return the first `MOST_EXPOSED`."""
     rows, above = _rows(scored), _share_as_high(scored)
-    order = among[np.argsort(-scored.members[among], kind="stable")][:MOST_EXPOSED]
+    ties = _mean_share(material, rows[among])
+    order = among[np.lexsort((ties, -scored.members[among]))][:MOST_EXPOSED]
+    counts = _found_by(material, rows[order])
     return [
         Exposed(
             rank=rank,
@@ -126,9 +134,28 @@ def _ranked(scored: Scored, material: Material, among: NDArray[np.int64]) -> lis
             attack=scored.name,
             label=None if material.labels is None else int(material.labels[rows[place]]),
             row=int(rows[place]),
+            found_by=found,
+            attacks=attacks,
         )
-        for rank, place in enumerate(order.tolist(), 1)
+        for rank, (place, (found, attacks)) in enumerate(zip(order.tolist(), counts, strict=True), 1)
     ]
+
+
+def _mean_share(material: Material, members: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the mean share over the attacks that scored all members; it orders equal scores, as `gap` has."""
+    whole = [_share_as_high(scored) for scored in material.scored if scored.rows is None]
+    return np.mean(whole, axis=0)[members] if whole else np.zeros(len(members))
+
+
+def _found_by(material: Material, members: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return, for each member, the number of attacks that find it and the number that scored it."""
+    found, attacks = np.zeros(len(members), int), np.zeros(len(members), int)
+    for scored in material.scored:
+        above = dict(zip(_rows(scored).tolist(), _share_as_high(scored).tolist(), strict=True))
+        shares = np.array([above.get(row, np.nan) for row in members.tolist()])
+        found += shares <= FALSE_ALARMS
+        attacks += ~np.isnan(shares)
+    return list(zip(found.tolist(), attacks.tolist(), strict=True))
 
 
 def write_exposed(material: Material, options: Options, folder: Path, with_pictures: bool) -> None:
@@ -170,7 +197,8 @@ def page(material: Material, options: Options, with_pictures: bool) -> str:
     parts = [
         f'<p class="warning">{text(WARNING)}</p>',
         f"<p>Ranked by {text(attack)}, the attack with the largest AUC. The percentage is the share of non-members "
-        "with a score as high: a small one means that few other records look as much like training records.</p>",
+        "with a score as high: a small one means that few other records look as much like training records. An attack "
+        f"finds a record if this share is at most {FALSE_ALARMS:.0%}.</p>",
     ]
     if material.groups is None:
         parts += ["<h2>Most exposed records</h2>", _cards(first, images)]
@@ -200,7 +228,8 @@ def _card(member: Exposed, images: NDArray[np.uint8] | None) -> str:
     if images is not None and member.row is not None:
         picture = f'<img alt="record {text(member.name)}" src="data:image/png;base64,{_png(images[member.row])}">'
     label = "" if member.label is None else f"<br>class {member.label}"
-    return f"<li>{picture}{member.rank}. <b>{text(member.name)}</b>{label}<br>{member.above:.1%}</li>"
+    found = f"<br>found by {member.found_by} of {member.attacks} attacks" if member.attacks else ""
+    return f"<li>{picture}{member.rank}. <b>{text(member.name)}</b>{label}<br>{member.above:.1%}{found}</li>"
 
 
 def _png(image: NDArray[np.uint8]) -> str:

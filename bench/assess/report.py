@@ -27,9 +27,17 @@ code{background:#f4f4f4;padding:0 .2em;word-break:break-all}svg{width:34em;max-w
 def page(found: Assessment) -> str:
     """Return the whole page; every text of a user is escaped."""
     parts = [_verdict(found), *_tested(found), *_numbers(found), *_data(found), *_methods(found)]
+    parts += [f"<h2>Exposed records</h2><p>{text(EXPOSED)}</p>"]
     parts += ["<h2>Questions of EDPB Opinion 28/2024 and NIST SP 800-226</h2>"]
     parts += [_table(("Document", "question (paraphrased)", "answer"), answers(found)), f"<p>{text(DISCLAIMER)}</p>"]
     return document("Can this model be released?", "".join(parts), STYLE)
+
+
+EXPOSED = (
+    "This report names no record and shows no picture. The most exposed records are in exposed.html of the folder that "
+    "this report was written to. That page shows private records: it is for the owner of the data only."
+)
+"""Where the most exposed records are; the report itself can be passed on."""
 
 
 def document(title: str, body: str, style: str) -> str:

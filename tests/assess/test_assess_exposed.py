@@ -50,6 +50,24 @@ def test_members_of_a_sample_have_their_own_numbers() -> None:
     assert [each.above for each in found] == pytest.approx([0, 1 / 3, 1])
 
 
+def test_attacks_that_find_a_record_are_counted() -> None:
+    """The second attack ranks in reverse; the third scored rows 59 and 0 only, and finds row 59."""
+    first = material().scored[0]
+    below = replace(first, name="gap", members=-np.arange(60.0))
+    rows = (np.array([59, 0]), np.arange(50))
+    sample = replace(first, name="label-only", members=np.array([1.0, -1.0]), rows=rows)
+    found = most_exposed(Material("model", [first, below, sample]), OPTIONS)
+    assert [(each.found_by, each.attacks) for each in found if each.row in (59, 58)] == [(2, 3), (1, 2)]
+
+
+def test_equal_scores_are_ordered_by_the_other_attacks() -> None:
+    """`gap` has the larger AUC and one score for all members."""
+    loss = replace(material().scored[0], others=np.arange(60.0))
+    gap = replace(loss, name="gap", members=np.ones(60), others=np.zeros(60))
+    found = most_exposed(Material("model", [gap, loss]), OPTIONS)
+    assert found[0].attack == "gap" and [each.row for each in found[:3]] == [59, 58, 57]
+
+
 def test_page_shows_each_record_with_its_own_picture() -> None:
     pixels = np.arange(60, dtype=np.uint8).reshape(60, 1, 1, 1).repeat(4, 2).repeat(4, 3)
     shown = page(material(images=pixels), OPTIONS, with_pictures=True)
@@ -99,6 +117,7 @@ def test_report_of_a_folder_shows_no_record(tmp_path: Path, switch: list[str]) -
     assert ("<img" in local["exposed.html"]) == (not switch)
     for name in ("report.html", "assessment.json"):
         text = (tmp_path / "r" / name).read_text()
+        assert ("exposed.html" in text) == (name == "report.html")
         assert "<img" not in text and not re.search(r"seen\d{4}", text), name
 
 
