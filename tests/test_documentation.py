@@ -93,7 +93,7 @@ def test_commands_of_page_can_be_parsed(page: Path) -> None:
 def test_every_page_is_in_a_table_of_contents() -> None:
     sections = ("index", "how-to", "reference", "explanation", "study")
     listed = {
-        line.strip().removeprefix("/")
+        re.sub(r"^.* <(.*)>$", r"\1", line.strip()).removeprefix("/")
         for name in sections
         for block in re.findall(r"```{toctree}\n(.*?)```", (ROOT / "docs" / f"{name}.md").read_text(), flags=re.DOTALL)
         for line in block.splitlines()

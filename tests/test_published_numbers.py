@@ -94,7 +94,9 @@ def one(**row: Any) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "verdict"), [(0.637, "-5.0"), (0.6369, "-5.0, size"), (0.812, "+12.5")], ids=["five", "more", "ahead"]
+    ("accuracy", "verdict"),
+    [(0.637, "-5.0"), (0.6369, "-5.0, unknown"), (0.812, "+12.5")],
+    ids=["five", "more", "ahead"],
 )
 def test_verdict_names_a_reason_for_more_than_five_points(accuracy: float, verdict: str) -> None:
     """Table I of DP-DFD prints 0.687."""
