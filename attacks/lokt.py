@@ -37,13 +37,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from bench import nets
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Departure, Size
-from bench.errors import BenchError
 from bench.gan.class_inversion import CHANCES, augment, max_margin
 from bench.gan.conditional_gan import ConditionalGenerator
 from bench.gan.gan_prior import gan_skip_reason
+from bench.gan.surrogates import architectures, check_architectures, train_surrogates, unbuildable
 from bench.gan.training import descend, non_saturating_loss, source_loss
 from bench.nets.generators import Critic
 from bench.seeds import derive
@@ -137,24 +136,14 @@ class Lokt:
         at_least(self, 1, "draws", "images_per_class", "batch")
         at_least(self, 2, "gan_batch", "surrogate_batch")  # batch normalisation needs at least two images
         positive(self, "gan_lr", "surrogate_lr", "lr")
-        try:
-            for arch in self._archs():
-                nets.check(arch)
-        except BenchError as error:
-            raise ValueError(f"surrogates is {self.surrogates}; {error}") from None
+        check_architectures("surrogates", self.surrogates)
+        if not architectures(self.surrogates):
+            raise ValueError("surrogates is none; expected at least one network")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """Return a skip reason or None: unsupported image size, or too few auxiliary images."""
         reason = gan_skip_reason(shape, aux, self.gan_batch)
-        if reason is not None:
-            return reason
-        try:
-            with torch.random.fork_rng(devices=[]):
-                for arch in self._archs():
-                    nets.build(arch, shape, classes)
-        except BenchError as error:
-            return f"surrogates: {error}"
-        return None
+        return unbuildable("surrogates", self.surrogates, shape, classes) if reason is None else reason
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
         """Reconstruct `draws` x `images_per_class` images of every class."""
@@ -172,9 +161,6 @@ class Lokt:
                     found.append(generator(z, labels[rows]))
         draws = torch.arange(self.draws, device=ctx.device).repeat_interleave(len(per_draw))
         return AttackResult(torch.cat(found), labels, draws)
-
-    def _archs(self) -> list[str]:
-        return [arch.strip() for arch in self.surrogates.split(",")]
 
     def _t_acgan(self, target: Target, aux: Tensor, ctx: Context) -> nn.Module:
         """Step 1: return G, frozen, in eval mode."""
@@ -213,16 +199,13 @@ class Lokt:
         with torch.no_grad():
             images = torch.cat([generator(a, b) for a, b in zip(z.split(CHUNK), y.split(CHUNK), strict=True)])
             labels = torch.cat([target.labels(part) for part in images.split(CHUNK)])
-        archs = self._archs()
-        surrogates: list[nn.Module] = []
-        with ctx.track("LOKT: training the surrogates", self.surrogate_steps * len(archs)) as advance:
-            for k, arch in enumerate(archs):
-                with torch.random.fork_rng(devices=[ctx.device] if ctx.device.type == "cuda" else []):
-                    torch.manual_seed(derive(ctx.seed, "lokt/surrogate", k))
-                    surrogate = ctx.prepared(nets.build(arch, target.shape, target.classes)).train()
-                    self._fit(surrogate, images, labels, ctx.generator(f"lokt/order/{k}"), ctx, advance)
-                surrogates.append(surrogate.eval().requires_grad_(False))
-        return surrogates
+        total = self.surrogate_steps * len(architectures(self.surrogates))
+        with ctx.track("LOKT: training the surrogates", total) as advance:
+
+            def fit(surrogate: nn.Module, k: int) -> None:
+                self._fit(surrogate, images, labels, ctx.generator(f"lokt/order/{k}"), ctx, advance)
+
+            return train_surrogates(self.surrogates, target, ctx, "lokt/surrogate", fit)
 
     def _fit(
         self, surrogate: nn.Module, images: Tensor, labels: Tensor, rng: torch.Generator, ctx: Context, advance: Advance

@@ -39,14 +39,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
-from bench import nets
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Departure, Size
-from bench.errors import BenchError
 from bench.gan.gan_prior import QUICK, SHORT_TRAINING, SMOKE, GanPrior
 from bench.gan.latent_search import search_latents
+from bench.gan.surrogates import architectures, check_architectures, train_surrogates, unbuildable
 from bench.nets import recorded_features
-from bench.seeds import derive
 from bench.validate import at_least, below, positive
 
 MOMENTUM, WEIGHT_DECAY = 0.9, 1e-4
@@ -132,24 +130,12 @@ class Lomma(GanPrior):
         positive(self, "student_lr", "lr", "latent_clip")
         at_least(self, 0, "identity_weight", "reg_weight", "momentum")
         below(self, 1, "momentum")
-        try:
-            for arch in self._archs():
-                nets.check(arch)
-        except BenchError as error:
-            raise ValueError(f"students is {self.students}; {error}") from None
+        check_architectures("students", self.students)
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """Return a skip reason or None: unsupported image size, or too few auxiliary images."""
         reason = super().skip_reason(shape, classes, aux)
-        if reason is not None:
-            return reason
-        try:
-            with torch.random.fork_rng(devices=[]):
-                for arch in self._archs():
-                    nets.build(arch, shape, classes)
-        except BenchError as error:
-            return f"students: {error}"
-        return None
+        return unbuildable("students", self.students, shape, classes) if reason is None else reason
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
         """Reconstruct `draws` x `images_per_class` images of every class."""
@@ -170,25 +156,19 @@ class Lomma(GanPrior):
                     found.append(generator(z))
         return AttackResult(torch.cat(found), targets, draws)
 
-    def _archs(self) -> list[str]:
-        return [] if self.students == "none" else [arch.strip() for arch in self.students.split(",")]
-
     def _augment(self, target: Target, aux: Tensor, ctx: Context) -> list[nn.Module]:
         """Step 2: return the distilled students, frozen, in eval mode."""
-        archs = self._archs()
-        if not archs:
+        names = architectures(self.students)
+        if not names:
             return []
         with torch.no_grad():
             log_p = torch.cat([target.logits(part).float().log_softmax(1) for part in aux.split(CHUNK)])
-        students: list[nn.Module] = []
-        with ctx.track("LOMMA: distilling the students", self.student_steps * len(archs)) as advance:
-            for k, arch in enumerate(archs):
-                with torch.random.fork_rng(devices=[ctx.device] if ctx.device.type == "cuda" else []):
-                    torch.manual_seed(derive(ctx.seed, "lomma/student", k))
-                    student = ctx.prepared(nets.build(arch, target.shape, target.classes)).train()
-                    self._distil(student, aux, log_p, ctx.generator(f"lomma/order/{k}"), ctx, advance)
-                students.append(student.eval().requires_grad_(False))
-        return students
+        with ctx.track("LOMMA: distilling the students", self.student_steps * len(names)) as advance:
+
+            def fit(student: nn.Module, k: int) -> None:
+                self._distil(student, aux, log_p, ctx.generator(f"lomma/order/{k}"), ctx, advance)
+
+            return train_surrogates(self.students, target, ctx, "lomma/student", fit)
 
     def _distil(
         self, student: nn.Module, aux: Tensor, log_p: Tensor, rng: torch.Generator, ctx: Context, advance: Advance

@@ -67,46 +67,48 @@ class Exposed:
     attacks: int = 0
 
 
-def most_exposed(material: Material, options: Options) -> list[Exposed]:
-    """Return the members, or groups of members, that the strongest attack ranks highest."""
-    single = _strongest(material, options)
-    if material.groups is None:
-        return _ranked(single, material, np.arange(len(single.members)))
-    combined = by_unit(single, material.groups, options.combine)
-    names = np.unique(groups_of(single, material.groups)[0])
-    above = _share_as_high(combined)
-    order = np.argsort(-combined.members, kind="stable")[:MOST_EXPOSED]
-    return [Exposed(rank, str(names[row]), float(above[row]), single.name) for rank, row in enumerate(order, 1)]
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The records that the strongest attack scored, with what all tables need, computed once. n records.
+
+    Attributes:
+        material, options: the assessment.
+        attack: the attack with the largest AUC, on groups if there are groups.
+        rows: (n,) places of the records among the members.
+        above: (n,) shares of the non-members with a score as high.
+        ties: (n,) means of these shares over the attacks that scored all members; they order equal scores.
+        found_by: (n,) numbers of attacks that find the record at `FALSE_ALARMS`.
+        attacks: (n,) numbers of attacks that scored it.
+    """
+
+    material: Material
+    options: Options
+    attack: Scored
+    rows: NDArray[np.int64]
+    above: NDArray[np.float64]
+    ties: NDArray[np.float64]
+    found_by: NDArray[np.int64]
+    attacks: NDArray[np.int64]
 
 
-def most_exposed_by_class(material: Material, options: Options) -> dict[int, list[Exposed]]:
-    """Return the most exposed members of each class; records even if the unit is the group; {} without classes."""
-    if material.labels is None:
-        return {}
-    single = _strongest(material, options)
-    labels = material.labels[_rows(single)]
-    return {
-        int(label): _ranked(single, material, np.flatnonzero(labels == label)) for label in np.unique(labels).tolist()
-    }
-
-
-def most_exposed_of_group(material: Material, options: Options, group: str) -> list[Exposed]:
-    """Return the most exposed records of a group."""
-    if material.groups is None:
-        return []
-    single = _strongest(material, options)
-    own = groups_of(single, material.groups)[0]
-    return _ranked(single, material, np.flatnonzero(own == group))[:OF_A_GROUP]
-
-
-def _strongest(material: Material, options: Options) -> Scored:
-    """Return the attack with the largest AUC on records, or on groups if there are groups."""
+def rank(material: Material, options: Options) -> Ranking:
+    """Choose the strongest attack, and count which attacks find each record that it scored."""
 
     def strength(scored: Scored) -> float:
         unit = by_unit(scored, material.groups, options.combine)
         return measure(unit.members, unit.others, options.delta, 1).auc.value
 
-    return max(material.scored, key=strength)
+    attack = max(material.scored, key=strength)
+    places = [_rows(scored) for scored in material.scored]
+    shares = [_share_as_high(scored) for scored in material.scored]
+    found_by, attacks = (np.zeros(1 + max(each.max() for each in places), np.int64) for _ in range(2))
+    for each, share in zip(places, shares, strict=True):
+        found_by[each] += share <= FALSE_ALARMS
+        attacks[each] += 1
+    whole = [share for scored, share in zip(material.scored, shares, strict=True) if scored.rows is None]
+    rows = _rows(attack)
+    ties = np.mean(whole, axis=0)[rows] if whole else np.zeros(len(rows))
+    return Ranking(material, options, attack, rows, _share_as_high(attack), ties, found_by[rows], attacks[rows])
 
 
 def _rows(scored: Scored) -> NDArray[np.int64]:
@@ -120,51 +122,63 @@ def _share_as_high(scored: Scored) -> NDArray[np.float64]:
     return 1 - np.searchsorted(others, scored.members, side="left") / len(others)
 
 
-def _ranked(scored: Scored, material: Material, among: NDArray[np.int64]) -> list[Exposed]:
-    """Rank some of the records that an attack scored; return the first `MOST_EXPOSED`."""
-    rows, above = _rows(scored), _share_as_high(scored)
-    ties = _mean_share(material, rows[among])
-    order = among[np.lexsort((ties, -scored.members[among]))][:MOST_EXPOSED]
-    counts = _found_by(material, rows[order])
+def most_exposed(ranking: Ranking) -> list[Exposed]:
+    """Return the members, or groups of members, that the strongest attack ranks highest."""
+    attack, groups = ranking.attack, ranking.material.groups
+    if groups is None:
+        return _listed(ranking, np.lexsort((ranking.ties, -attack.members)))
+    combined = by_unit(attack, groups, ranking.options.combine)
+    names, above = np.unique(groups_of(attack, groups)[0]), _share_as_high(combined)
+    order = np.argsort(-combined.members, kind="stable")[:MOST_EXPOSED]
+    return [Exposed(number, str(names[row]), float(above[row]), attack.name) for number, row in enumerate(order, 1)]
+
+
+def most_exposed_by_class(ranking: Ranking) -> dict[int, list[Exposed]]:
+    """Return the most exposed members of each class; records even if the unit is the group; {} without classes."""
+    if ranking.material.labels is None:
+        return {}
+    labels = ranking.material.labels[ranking.rows]
+    order = np.lexsort((ranking.ties, -ranking.attack.members, labels))
+    classes, starts = np.unique(labels[order], return_index=True)
+    parts = np.split(order, starts[1:])
+    return {label: _listed(ranking, part) for label, part in zip(classes.tolist(), parts, strict=True)}
+
+
+def most_exposed_of_group(ranking: Ranking, group: str) -> list[Exposed]:
+    """Return the most exposed records of a group; [] without groups."""
+    if ranking.material.groups is None:
+        return []
+    own = np.flatnonzero(groups_of(ranking.attack, ranking.material.groups)[0] == group)
+    order = own[np.lexsort((ranking.ties[own], -ranking.attack.members[own]))]
+    return _listed(ranking, order)[:OF_A_GROUP]
+
+
+def _listed(ranking: Ranking, order: NDArray[np.int64]) -> list[Exposed]:
+    """Return the first `MOST_EXPOSED` of the ranked records."""
+    names, labels = ranking.material.names, ranking.material.labels
     return [
         Exposed(
-            rank=rank,
-            name=str(rows[place] if material.names is None else material.names[rows[place]]),
-            above=float(above[place]),
-            attack=scored.name,
-            label=None if material.labels is None else int(material.labels[rows[place]]),
-            row=int(rows[place]),
-            found_by=found,
-            attacks=attacks,
+            rank=number,
+            name=str(ranking.rows[place] if names is None else names[ranking.rows[place]]),
+            above=float(ranking.above[place]),
+            attack=ranking.attack.name,
+            label=None if labels is None else int(labels[ranking.rows[place]]),
+            row=int(ranking.rows[place]),
+            found_by=int(ranking.found_by[place]),
+            attacks=int(ranking.attacks[place]),
         )
-        for rank, (place, (found, attacks)) in enumerate(zip(order.tolist(), counts, strict=True), 1)
+        for number, place in enumerate(order[:MOST_EXPOSED].tolist(), 1)
     ]
-
-
-def _mean_share(material: Material, members: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the mean share over the attacks that scored all members; it orders equal scores, as `gap` has."""
-    whole = [_share_as_high(scored) for scored in material.scored if scored.rows is None]
-    return np.mean(whole, axis=0)[members] if whole else np.zeros(len(members))
-
-
-def _found_by(material: Material, members: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return, for each member, the number of attacks that find it and the number that scored it."""
-    found, attacks = np.zeros(len(members), int), np.zeros(len(members), int)
-    for scored in material.scored:
-        above = dict(zip(_rows(scored).tolist(), _share_as_high(scored).tolist(), strict=True))
-        shares = np.array([above.get(row, np.nan) for row in members.tolist()])
-        found += shares <= FALSE_ALARMS
-        attacks += ~np.isnan(shares)
-    return list(zip(found.tolist(), attacks.tolist(), strict=True))
 
 
 def write_exposed(material: Material, options: Options, folder: Path, with_pictures: bool) -> None:
     """Write exposed.csv, exposed_by_class.csv (if classes are known) and exposed.html into a folder."""
-    (folder / "exposed.csv").write_text(table(most_exposed(material, options)), encoding="utf-8")
-    by_class = most_exposed_by_class(material, options)
+    ranking = rank(material, options)
+    (folder / "exposed.csv").write_text(table(most_exposed(ranking)), encoding="utf-8")
+    by_class = most_exposed_by_class(ranking)
     if by_class:
         (folder / "exposed_by_class.csv").write_text(table_by_class(by_class), encoding="utf-8")
-    (folder / PAGE).write_text(page(material, options, with_pictures), encoding="utf-8")
+    (folder / PAGE).write_text(page(ranking, with_pictures), encoding="utf-8")
 
 
 def table(found: Iterable[Exposed]) -> str:
@@ -189,25 +203,24 @@ def csv_name(name: str) -> str:
     return '"' + shown.replace('"', '""') + '"' if any(letter in shown for letter in ',"\n') else shown
 
 
-def page(material: Material, options: Options, with_pictures: bool) -> str:
+def page(ranking: Ranking, with_pictures: bool) -> str:
     """Return the page of the most exposed members, with their pictures if there are images and they are wanted."""
-    images = material.images if with_pictures else None
-    first = most_exposed(material, options)
-    attack = first[0].attack
+    images = ranking.material.images if with_pictures else None
+    first = most_exposed(ranking)
     parts = [
         f'<p class="warning">{text(WARNING)}</p>',
-        f"<p>Ranked by {text(attack)}, the attack with the largest AUC. The percentage is the share of non-members "
-        "with a score as high: a small one means that few other records look as much like training records. An attack "
-        f"finds a record if this share is at most {FALSE_ALARMS:.0%}.</p>",
+        f"<p>Ranked by {text(ranking.attack.name)}, the attack with the largest AUC. The percentage is the share of "
+        "non-members with a score as high: a small one means that few other records look as much like training "
+        f"records. An attack finds a record if this share is at most {FALSE_ALARMS:.0%}.</p>",
     ]
-    if material.groups is None:
+    if ranking.material.groups is None:
         parts += ["<h2>Most exposed records</h2>", _cards(first, images)]
     else:
         parts += ["<h2>Most exposed groups</h2>"]
         for group in first:
-            records = most_exposed_of_group(material, options, group.name)
+            records = most_exposed_of_group(ranking, group.name)
             parts.append(f"<h3>{group.rank}. {text(group.name)}, {group.above:.1%}</h3>{_cards(records, images)}")
-    by_class = most_exposed_by_class(material, options)
+    by_class = most_exposed_by_class(ranking)
     shown = dict(list(by_class.items())[: MOST_CARDS // MOST_EXPOSED])
     if shown:
         parts.append("<h2>Most exposed records of each class</h2>")

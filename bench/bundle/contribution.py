@@ -42,7 +42,7 @@ class Checked:
 
 
 def check_record(path: Path, folder: Path, bundle: Verified, root: Path | None = None) -> Checked:
-    """Check that a record states what its verified bundle has.
+    """Check that a record states what its verified bundle has; the student runs on all test images, without limits.
 
     Args:
         path: file of the record.
@@ -81,6 +81,7 @@ def _check_account(record: Record, expected: Privacy, bundle: Verified) -> None:
 
 
 def _check_epsilon(which: str, stated: float | str, bundle: Verified, unit: str) -> None:
+    """Refuse an epsilon of the record that is below the one that the bundle's ledger gives for the unit."""
     found = next((each for each in bundle.recomputed.values() if each.unit == unit), None)
     if found is None:
         raise Failed(f"the record has an epsilon {which}, the ledger of the bundle has none per {unit}")
@@ -96,6 +97,8 @@ def _check_accuracy(record: Record, folder: Path, bundle: Verified, root: Path |
     """Measure the accuracy of the bundle's student on the public test images that the record names."""
     where = record.spec["release"]["teacher"]["data"]
     name, split = where["dataset"], where["split"]
+    if bundle.model.data != name:
+        raise Failed(f"the record is of the data set '{name}', the bundle of '{bundle.model.data}'")
     if not data.facts(name).is_public:
         raise BadData(f"the record is of the data set '{name}', which is not public; boards have public data only")
     images = data.load(data.base_name(name), root)

@@ -87,7 +87,7 @@ def execute(given: argparse.Namespace) -> int:
         if given.check or given.publish is not None or given.attacks or (given.coverage and given.best):
             raise BadOption(f"{name} is for printing; leave it out with --check, --publish, --attacks and others")
     if given.archive is not None:
-        printed = given.dataset or given.attacks or given.coverage or given.best
+        printed = given.dataset or given.attacks or given.coverage or given.best or given.commands
         if printed or given.check or given.publish is not None:
             raise BadOption(f"--archive {given.archive}: writes all boards; leave out the other options but --boards")
         return archive_boards(given.archive, given.boards)
@@ -122,10 +122,11 @@ def execute(given: argparse.Namespace) -> int:
 def show_boards(out: Path, dataset: str | None, with_attacks: bool) -> int:
     """Print the boards of a folder of runs; boards of an older version are rebuilt from the records first."""
     from bench.boards.attacked import attacks
+    from bench.boards.reproduction import CLAIMS
     from bench.boards.tables import RELEASES, read_boards
 
     folder = out / "leaderboards"
-    for older in sorted(folder.glob("*.csv")):
+    for older in sorted(set(folder.glob("*.csv")) - {folder / CLAIMS}):
         if not (folder / RELEASES / older.name).exists():
             from bench.boards.publish import refresh
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.cli.parsing import Command, file_path
+from bench.errors import BadOption
 from bench.progress import out, print_error, print_heading, print_line
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         "measured again on the public test images",
     )
     parser.add_argument(
-        "--data", type=file_path, metavar="DIR", help="with --record: folder of the data sets (default $BENCH_DATA)"
+        "--data-root", type=file_path, metavar="DIR", help="with --record: folder of the data sets, as of `bench run`"
     )
     parser.add_argument(
         "--mib",
@@ -120,11 +121,13 @@ def verify(given: argparse.Namespace) -> int:
     """Check a bundle and print the result. Returns the exit status."""
     from bench import bundle
 
+    if given.data_root is not None and given.record is None:
+        raise BadOption(f"--data-root {given.data_root}: only --record reads data; give it too, or leave this out")
     try:
         found = bundle.verify(given.folder, bundle.Limits(given.mib, given.seconds))
         checked = None
         if given.record is not None:
-            checked = bundle.check_record(given.record, given.folder, found, given.data)
+            checked = bundle.check_record(given.record, given.folder, found, given.data_root)
     except bundle.Failed as error:
         print_error(f"bench: not verified: {error}")
         return 1

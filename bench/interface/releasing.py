@@ -15,7 +15,8 @@ Given = str | os.PathLike[str]
 def verify(folder: Given, *, record: Given | None = None, data_root: Given | None = None) -> Verified:
     """Check a bundle of `RunResult.export`, as `bench verify`: its files, its epsilons from its ledger, its student.
 
-    The bundle may come from anyone: nothing of it is run, and computations have limits of memory and time.
+    The bundle may come from anyone: it has no code, and its check has limits of memory and time. Only with `record` the
+    student then runs on all public test images, without limits.
 
     Args:
         folder: the directory of the bundle.

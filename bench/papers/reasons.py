@@ -117,7 +117,8 @@ def _noise(line: Line, controls: Controls) -> Reason | None:
         if TIERS.index(each.release.tier) < size and conditions(each, any_size=True) == key
     ]
     for control in ([] if same is None else [same]) + smaller:
-        closes = ((control.accuracy or 0.0) - (result.accuracy or 0.0)) / -difference
+        without = present(control.accuracy, "accuracy of a run without noise")
+        closes = (without - present(result.accuracy, "accuracy")) / -difference
         if control is same or closes >= MOST:
             return Reason("noise", _control_command(control, line.entry.dataset), min(1.0, max(0.0, closes)))
     return None
@@ -135,4 +136,5 @@ def _teacher(line: Line) -> Reason | None:
 def _control_command(control: Result, dataset: str) -> str:
     """Return the command of a control, and its accuracy."""
     command = release_command(control.release, dataset, {"epsilon": "inf"})
-    return f"{command} # {100 * (control.accuracy or 0.0):.1f} %"
+    accuracy = present(control.accuracy, "accuracy of a run without noise")
+    return f"{command} # {100 * accuracy:.1f} %"

@@ -16,7 +16,7 @@ from PIL import Image
 
 import bench
 from bench.assess.assembly import Material, Options
-from bench.assess.exposed import most_exposed, most_exposed_by_class, page
+from bench.assess.exposed import most_exposed, most_exposed_by_class, page, rank
 from bench.assess.numbers import Scored
 from bench.assess.policy import read_policy
 from bench.cli import main
@@ -33,19 +33,19 @@ def material(**fields: object) -> Material:
 
 
 def test_members_of_each_class_are_ranked() -> None:
-    found = most_exposed_by_class(material(), OPTIONS)
+    found = most_exposed_by_class(rank(material(), OPTIONS))
     assert [len(members) for members in found.values()] == [20, 20]
     assert [[each.name for each in members[:3]] for members in found.values()] == [
         ["58", "56", "54"],
         ["59", "57", "55"],
     ]
-    assert most_exposed_by_class(Material("scores", material().scored), OPTIONS) == {}
+    assert most_exposed_by_class(rank(Material("scores", material().scored), OPTIONS)) == {}
 
 
 def test_members_of_a_sample_have_their_own_numbers() -> None:
     rows = (np.array([7, 30, 90]), np.arange(3))
     scored = Scored("label-only", "", "", np.array([0.0, 9.0, 1.0]), np.array([0.0, 0.5, 1.0]), "", rows)
-    found = most_exposed(Material("model", [scored]), OPTIONS)
+    found = most_exposed(rank(Material("model", [scored]), OPTIONS))
     assert [each.name for each in found] == ["30", "90", "7"] and [each.row for each in found] == [30, 90, 7]
     assert [each.above for each in found] == pytest.approx([0, 1 / 3, 1])
 
@@ -56,7 +56,7 @@ def test_attacks_that_find_a_record_are_counted() -> None:
     below = replace(first, name="gap", members=-np.arange(60.0))
     rows = (np.array([59, 0]), np.arange(50))
     sample = replace(first, name="label-only", members=np.array([1.0, -1.0]), rows=rows)
-    found = most_exposed(Material("model", [first, below, sample]), OPTIONS)
+    found = most_exposed(rank(Material("model", [first, below, sample]), OPTIONS))
     assert [(each.found_by, each.attacks) for each in found if each.row in (59, 58)] == [(2, 3), (1, 2)]
 
 
@@ -64,25 +64,25 @@ def test_equal_scores_are_ordered_by_the_other_attacks() -> None:
     """`gap` has the larger AUC and one score for all members."""
     loss = replace(material().scored[0], others=np.arange(60.0))
     gap = replace(loss, name="gap", members=np.ones(60), others=np.zeros(60))
-    found = most_exposed(Material("model", [gap, loss]), OPTIONS)
+    found = most_exposed(rank(Material("model", [gap, loss]), OPTIONS))
     assert found[0].attack == "gap" and [each.row for each in found[:3]] == [59, 58, 57]
 
 
 def test_page_shows_each_record_with_its_own_picture() -> None:
     pixels = np.arange(60, dtype=np.uint8).reshape(60, 1, 1, 1).repeat(4, 2).repeat(4, 3)
-    shown = page(material(images=pixels), OPTIONS, with_pictures=True)
+    shown = page(rank(material(images=pixels), OPTIONS), with_pictures=True)
     found = re.findall(r'alt="record (\d+)" src="data:image/png;base64,([^"]+)"', shown)
     assert len(found) == 20 + 2 * 20
     for name, text in found:
         picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(text))))
         assert picture.shape == (4, 4) and (picture == int(name)).all()
-    assert "<img" not in page(material(images=pixels), OPTIONS, with_pictures=False)
+    assert "<img" not in page(rank(material(images=pixels), OPTIONS), with_pictures=False)
     assert not re.search(r"<script|(src|href)=[\"']?https?:", shown)
 
 
 def test_names_of_files_are_text() -> None:
     name = '<script>alert("x")</script>.png'
-    shown = page(material(names=np.array([name] * 60)), OPTIONS, with_pictures=True)
+    shown = page(rank(material(names=np.array([name] * 60)), OPTIONS), with_pictures=True)
     assert "<script" not in shown and name in unescape(shown)
 
 
@@ -91,16 +91,16 @@ def test_groups_are_shown_with_their_records() -> None:
         np.array([f"patient {row // 6}" for row in range(60)]),
         np.array([f"other {row // 5}" for row in range(50)]),
     )
-    found = most_exposed(material(groups=groups), OPTIONS)
+    found = most_exposed(rank(material(groups=groups), OPTIONS))
     assert [each.name for each in found[:2]] == ["patient 9", "patient 8"] and found[0].row is None
-    shown = page(material(groups=groups), OPTIONS, with_pictures=False)
+    shown = page(rank(material(groups=groups), OPTIONS), with_pictures=False)
     part = shown[shown.index("patient 9") : shown.index("patient 8")]
     assert re.findall(r"<b>(\d+)</b>", part) == ["59", "58", "57", "56", "55", "54"]
 
 
 def test_many_classes_do_not_make_an_endless_page() -> None:
     many = replace(material().scored[0], members=np.arange(5000.0))
-    shown = page(Material("model", [many], labels=np.arange(5000)), OPTIONS, with_pictures=True)
+    shown = page(rank(Material("model", [many], labels=np.arange(5000)), OPTIONS), with_pictures=True)
     assert shown.count("<details>") == 200 and "4800 more classes" in shown
 
 

@@ -98,3 +98,9 @@ def test_result_does_not_depend_on_the_batch_size() -> None:
     aux = quadrant_images(8)
     by_batch = [Lokt(**TINY, batch=n).run(target(access="label"), aux, context()).images for n in (200, 3)]
     assert torch.allclose(*by_batch, atol=1e-3)
+
+
+@pytest.mark.parametrize("names", ["none", "no-such-network", "shard-cnn,no-such-network"])
+def test_surrogates_are_networks_that_exist(names: str) -> None:
+    with pytest.raises(ValueError):
+        Lokt(surrogates=names)

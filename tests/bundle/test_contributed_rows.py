@@ -106,6 +106,17 @@ def test_weights_of_another_student_are_refused(record: Path, tmp_path: Path) ->
         check_record(record, own, verify(own, limits=None))
 
 
+def test_row_of_another_data_set_is_refused(record: Path) -> None:
+    """MNIST's images do not even have the size that the student takes."""
+    forge(record, lambda plain: plain["spec"]["release"]["teacher"]["data"].update(dataset="mnist"))
+    with pytest.raises(Failed):
+        check_record(record, bundle_of(KIND), verify(bundle_of(KIND), limits=None))
+
+
+def test_data_folder_is_for_records(tmp_path: Path) -> None:
+    assert main(["verify", str(bundle_of(KIND)), "--data-root", str(tmp_path)]) == 2
+
+
 def test_exit_status_tells_forged_from_unreadable(record: Path, tmp_path: Path) -> None:
     folder = str(bundle_of(KIND))
     assert main(["verify", folder, "--record", str(record)]) == 0

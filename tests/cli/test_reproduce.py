@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,15 @@ def test_claim_holds_within_its_limits(
     write_claims(folder, ("C1", "digits", run, "accuracy", low, high, "a student learns"))
     assert typed("reproduce --list --boards", folder).out.startswith("C1 ")
     assert typed("reproduce C1 --device cpu --boards", folder).status == status
+
+
+def test_claims_are_no_board(boards: Path, here: Path, typed: Type) -> None:
+    """The file of claims is next to the tables; printing the boards must not rebuild it as one of an older version."""
+    folder = shutil.copytree(boards, here / "leaderboards")
+    write_claims(folder, ("C1", "digits", "0" * 16, "accuracy", 0.0, 1.0, "a sentence"))
+    before = sorted(path.relative_to(here) for path in here.rglob("*"))
+    assert typed("leaderboard --out", here).status == 0
+    assert sorted(path.relative_to(here) for path in here.rglob("*")) == before
 
 
 def test_all_claims_are_run_again_and_counted(boards: Path, here: Path, typed: Type) -> None:
